@@ -10,7 +10,7 @@
 //! as copying is allowed, and one that faults waits. Lock times are learned from outcomes.
 //!
 //! **What is slowed**: after a collapse slower than `slow_ms`, after a lack of memory, and per slot after any failure,
-//! doubling each time. A slot that the kernel calls ineligible is left alone until its object's mappings change.
+//! doubling each time. A slot that the kernel calls ineligible is left alone until it is mapped anew.
 //!
 //! **Bounds**: `actions_per_tick_max`; `copy_bytes_per_s_max`; at most [`BARRED_MAX`] slots remembered as failed.
 
@@ -23,6 +23,7 @@ use crate::plan::{Accounted, Law, Planned, Refused};
 use crate::units::{Bytes, Instant, Ratio, Span};
 use crate::world::World;
 use std::collections::BTreeMap;
+use std::ops::Range;
 
 crate::parameters! {
     /// The laws' numbers.
@@ -103,17 +104,23 @@ impl Laws {
         }
         for process in &seen.exited {
             self.paces.remove(process);
-            self.forgive(ObjectId::Private(*process));
         }
-        for object in &seen.objects {
-            self.forgive(object.object);
+        if !world.fresh.is_empty() || !seen.exited.is_empty() {
+            self.forgive(world);
         }
         self.paces
             .retain(|process, _| world.processes.contains_key(process));
     }
 
-    fn forgive(&mut self, object: ObjectId) {
-        self.barred.retain(|slot, _| slot.object != object);
+    /// Forgets failures of slots that are gone or mapped anew.
+    fn forgive(&mut self, world: &World) {
+        self.barred.retain(|slot, _| {
+            let start = slot.start(&world.geometry);
+            let fresh = |(object, part): &(ObjectId, Range<u64>)| {
+                *object == slot.object && part.contains(&start)
+            };
+            world.slots.get(*slot).is_some() && !world.fresh.iter().any(fresh)
+        });
     }
 
     /// Splits what is asked for into what may be done now and what may not, with the law that forbids it.
@@ -318,7 +325,7 @@ impl Laws {
     }
 }
 
-/// How long a slot that the kernel called ineligible is left alone, unless its object's mappings change before.
+/// How long a slot that the kernel called ineligible is left alone, unless it is mapped anew before.
 const INELIGIBLE_FOR: Span = Span::secs(600);
 
 /// The time that faults of `process` are expected to wait for one collapse that holds its lock for `lock_s` seconds.

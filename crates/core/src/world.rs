@@ -13,6 +13,7 @@ use crate::observation::{
 use crate::slot_map::SlotMap;
 use crate::units::{BasePages, Bytes, Instant, Ratio};
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
 
 /// A slot as last seen.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -119,6 +120,8 @@ pub struct World {
     pub slots: SlotMap<SlotState>,
     /// What cannot be seen anywhere.
     pub blind: BTreeSet<Unseen>,
+    /// Parts of objects that the last observation showed mapped and the one before did not, as bytes of the object.
+    pub fresh: Vec<(ObjectId, Range<u64>)>,
 }
 
 impl World {
@@ -135,6 +138,7 @@ impl World {
             objects: BTreeMap::new(),
             slots: SlotMap::default(),
             blind: BTreeSet::new(),
+            fresh: Vec::new(),
         }
     }
 
@@ -165,15 +169,18 @@ impl World {
     }
 
     fn fold_objects(&mut self, seen: &Observation) {
+        self.fresh.clear();
         for object in &seen.objects {
             if object.mappings.is_empty() {
                 self.forget(object.object);
             } else {
-                self.objects
-                    .entry(object.object)
-                    .or_default()
-                    .mappings
-                    .clone_from(&object.mappings);
+                let known = &mut self.objects.entry(object.object).or_default().mappings;
+                for mapping in &object.mappings {
+                    let parts = parts_not_in(known, mapping);
+                    self.fresh
+                        .extend(parts.into_iter().map(|part| (object.object, part)));
+                }
+                known.clone_from(&object.mappings);
             }
         }
         for process in &seen.exited {
@@ -271,6 +278,34 @@ impl World {
             .get(&object)
             .map_or(Bytes::ZERO, |state| self.geometry.bytes(state.huge))
     }
+}
+
+/// The parts of a mapping, as bytes of its object, that no mapping of `known` shows alike (grown or moved regions keep
+/// what they had).
+fn parts_not_in(known: &[Mapping], mapping: &Mapping) -> Vec<Range<u64>> {
+    let alike = |other: &&Mapping| {
+        other.process == mapping.process
+            && other.kind == mapping.kind
+            && other.excluded == mapping.excluded
+            && other.address.wrapping_sub(other.offset)
+                == mapping.address.wrapping_sub(mapping.offset)
+    };
+    let whole = mapping.offset..mapping.offset + mapping.length.0;
+    let mut left = Vec::from([whole]);
+    for other in known.iter().filter(alike) {
+        let (start, end) = (other.offset, other.offset + other.length.0);
+        left = left
+            .into_iter()
+            .flat_map(|part| {
+                [
+                    part.start..part.end.min(start),
+                    part.start.max(end)..part.end,
+                ]
+            })
+            .filter(|part| part.start < part.end)
+            .collect();
+    }
+    left
 }
 
 /// May slots of this mapping be acted upon?

@@ -189,7 +189,7 @@ fn a_lack_of_memory_stops_all_collapses_for_a_while() {
 }
 
 #[test]
-fn what_the_kernel_calls_ineligible_is_left_alone_until_the_mappings_change() {
+fn what_the_kernel_calls_ineligible_is_left_alone_until_it_is_mapped_anew() {
     let mut driver = Driver::new("ingens", &Settings::default());
     let plan = driver.start(vec![base(1, 0, 512)]);
     driver.outcome(
@@ -199,8 +199,19 @@ fn what_the_kernel_calls_ineligible_is_left_alone_until_the_mappings_change() {
     );
     driver.seconds += 120;
     assert_eq!(laws(&driver.see(Observation::default())), [Law::BackOff]);
-    let remapped = Observation {
+    let grown = Observation {
         objects: vec![object_observed(1, 2048)],
+        ..Observation::default()
+    };
+    assert_eq!(
+        laws(&driver.see(grown)),
+        [Law::BackOff],
+        "it grew elsewhere"
+    );
+    let mut moved = object_observed(1, 2048);
+    moved.mappings[0].kind = MemoryKind::Shmem;
+    let remapped = Observation {
+        objects: vec![moved],
         ..Observation::default()
     };
     assert_eq!(collapses(&driver.see(remapped)), [0]);

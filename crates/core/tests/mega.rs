@@ -139,8 +139,8 @@ fn a_quiet_huge_slot_is_sampled_then_read_whole_then_split() {
         scanned: vec![whole(1, 1024)],
         ..Observation::default()
     };
-    assert_eq!(zero_looks(&driver.see(quiet)), [(7, 16)]);
-    assert_eq!(zero_looks(&driver.see(zeros(7, 16, 12))), [(7, 512)]);
+    assert_eq!(zero_looks(&driver.see(quiet)), [(7, 8)]);
+    assert_eq!(zero_looks(&driver.see(zeros(7, 8, 6))), [(7, 512)]);
     let plan = driver.see(zeros(7, 512, 400));
     assert_eq!(splits(&plan), [7]);
     let Reason::Sparse { present, by, .. } = first_reason(&plan) else {
@@ -158,12 +158,12 @@ fn a_huge_slot_in_use_is_not_read_whole_nor_again_at_once() {
         scanned: vec![whole(1, 1024)],
         ..Observation::default()
     };
-    assert_eq!(zero_looks(&driver.see(quiet())), [(7, 16)]);
-    assert_eq!(zero_looks(&driver.see(zeros(7, 16, 3))), []);
+    assert_eq!(zero_looks(&driver.see(quiet())), [(7, 8)]);
+    assert_eq!(zero_looks(&driver.see(zeros(7, 8, 2))), []);
     assert_eq!(zero_looks(&driver.see(quiet())), []);
     driver.seconds += 300;
     let later = [driver.see(quiet()), driver.see(quiet())];
-    assert!(later.iter().any(|plan| zero_looks(plan) == [(7, 16)]));
+    assert!(later.iter().any(|plan| zero_looks(plan) == [(7, 8)]));
 }
 
 #[test]

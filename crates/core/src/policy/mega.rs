@@ -74,7 +74,7 @@ const SHARE_STEPS: u8 = 200;
 /// Splits of sparse slots that free nothing before zero looks stop.
 pub const USELESS_SPLITS_MAX: u32 = 8;
 /// Base pages read in the first, sampling zero look.
-const SAMPLE_PAGES: BasePages = BasePages(16);
+const SAMPLE_PAGES: BasePages = BasePages(8);
 /// Zero looks in one tick, at the most.
 const ZERO_LOOKS_MAX: usize = 256;
 /// Scan periods for which the choice of tracked slots stands.
