@@ -1,0 +1,31 @@
+//! The chores of this repository: `cargo xtask help` lists them.
+
+mod vm;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+#[derive(Parser)]
+#[command(name = "cargo xtask", about = "The chores of this repository.")]
+struct Arguments {
+    #[command(subcommand)]
+    chore: Chore,
+}
+
+#[derive(Subcommand)]
+enum Chore {
+    /// Guests: real kernels in QEMU's software emulation.
+    #[command(subcommand)]
+    Vm(vm::Command),
+}
+
+fn main() -> ExitCode {
+    let result = match Arguments::parse().chore {
+        Chore::Vm(command) => vm::perform(command),
+    };
+    result.unwrap_or_else(|error| {
+        eprintln!("xtask: {error:#}");
+        ExitCode::from(vm::EXIT_RIG_FAILED)
+    })
+}

@@ -1,0 +1,208 @@
+//! The guest rig: boots Debian's own kernels in QEMU's software emulation and runs one program
+//! there.
+//!
+//! What a run is made of, in the order in which it happens:
+//!
+//! - [`kernel`] knows which kernels Debian's package index offers and picks one (pure).
+//! - [`apt`] reads that index and downloads packages with a private configuration; [`cache`] keeps
+//!   what came.
+//! - [`initramfs`] packs busybox, the program and [`INIT_SCRIPT`](initramfs::INIT_SCRIPT) with the
+//!   [`cpio`] writer (pure), after [`elf`] has checked that the program needs no shared libraries
+//!   (pure).
+//! - [`topology`] says which node has which CPUs and how much memory (pure).
+//! - [`qemu`] turns all that into QEMU's arguments and owns the running QEMU; [`console`] keeps the
+//!   kernel's last words.
+//! - [`build`] makes the static binaries that tests want in a guest.
+//!
+//! The guest has three serial ports, so that nothing needs to be told apart afterwards: the
+//! kernel's console, the program's output (streamed to our own standard output), and the report
+//! (the program's exit code). Our messages and those of apt go to standard error.
+//!
+//! Nothing of a run is left on the disk: the initramfs is a memory file, the ports are pipes.
+
+mod apt;
+mod build;
+mod cache;
+mod command;
+mod console;
+mod cpio;
+mod elf;
+mod initramfs;
+mod kernel;
+mod qemu;
+mod topology;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use clap::{Args, Subcommand};
+
+use cache::Cache;
+use initramfs::{ExtraFile, Image};
+use kernel::Request;
+use qemu::{Guest, Machine, Outcome};
+use topology::{Mebibytes, Topology};
+
+/// The exit code when the guest took too long; the same as that of `timeout(1)`.
+pub const EXIT_TIMED_OUT: u8 = 124;
+/// The exit code when the rig or the guest's kernel failed, so that the program's own exit code is
+/// not known.
+pub const EXIT_RIG_FAILED: u8 = 125;
+
+/// A week.
+const TIMEOUT_SECONDS_MAX: u64 = 7 * 24 * 60 * 60;
+
+/// What `vm fetch` gets when no kernel is named: those that the tests boot.
+const USUAL_KERNELS: [&str; 3] = ["6.1", "6.12", "newest"];
+
+#[derive(Subcommand)]
+pub enum Command {
+    /// Boot a kernel, run a program in it, and exit with its exit code (124: timed out; 125: the
+    /// rig or the kernel failed).
+    Run(RunArguments),
+    /// Download kernels into the cache.
+    Fetch(FetchArguments),
+    /// List the kernels there are, and which of them are in the cache.
+    List {
+        /// Read the package index anew.
+        #[arg(long)]
+        refresh: bool,
+    },
+    /// Build the static binaries used in guests and print their paths.
+    Build {
+        /// With optimization.
+        #[arg(long)]
+        release: bool,
+    },
+}
+
+#[derive(Args)]
+pub struct RunArguments {
+    /// A series (6.1, 6.12, 7), a version (7.2.12), a release as uname prints it, or "newest".
+    #[arg(long, value_name = "VERSION")]
+    kernel: Request,
+    /// Memory of the guest, over all nodes.
+    #[arg(long, default_value = "2G", value_name = "SIZE")]
+    memory: Mebibytes,
+    /// CPUs of the guest, over all nodes.
+    #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..=255))]
+    cpus: u32,
+    /// NUMA nodes, which share memory and CPUs evenly.
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=64))]
+    nodes: u32,
+    /// Kill the guest after so many seconds.
+    #[arg(long, default_value_t = 300, value_name = "SECONDS",
+        value_parser = clap::value_parser!(u64).range(1..=TIMEOUT_SECONDS_MAX))]
+    timeout: u64,
+    /// Copy a file into the guest (to /bin/NAME unless said otherwise). May be repeated.
+    #[arg(long = "file", value_name = "HOST_PATH[:GUEST_PATH]")]
+    files: Vec<ExtraFile>,
+    /// More arguments for the kernel. May be repeated.
+    #[arg(long, value_name = "KERNEL_ARGS", allow_hyphen_values = true)]
+    append: Vec<String>,
+    /// Show the kernel's console as it comes (on standard error).
+    #[arg(long)]
+    verbose: bool,
+    /// The program: a static binary or a script on this machine, or else a command of the guest's
+    /// busybox.
+    #[arg(last = true, required = true, value_name = "PROGRAM ARGS")]
+    program: Vec<String>,
+}
+
+#[derive(Args)]
+pub struct FetchArguments {
+    /// Which kernel (as in `vm run`). May be repeated. Without it: 6.1, 6.12 and the newest.
+    #[arg(long = "kernel", value_name = "VERSION")]
+    kernels: Vec<Request>,
+    /// Read the package index anew.
+    #[arg(long)]
+    refresh: bool,
+}
+
+pub fn perform(command: Command) -> Result<ExitCode> {
+    match command {
+        Command::Run(arguments) => run(arguments),
+        Command::Fetch(arguments) => fetch(arguments),
+        Command::List { refresh } => list(refresh),
+        Command::Build { release } => {
+            for path in build::guest_binaries(release)? {
+                println!("{}", path.display());
+            }
+            Ok(ExitCode::SUCCESS)
+        }
+    }
+}
+
+fn run(arguments: RunArguments) -> Result<ExitCode> {
+    let topology = Topology::even(arguments.nodes, arguments.cpus, arguments.memory)?;
+    let image = Image::new(&arguments.program, &arguments.files)?;
+    let kernel = Cache::open()?.kernel(&arguments.kernel)?;
+    let machine = Machine {
+        kernel,
+        topology,
+        kernel_arguments: arguments.append,
+    };
+    eprintln!("guest: {machine}");
+    let guest = Guest::start(&machine, &image.archive()?, arguments.verbose)?;
+    let outcome = guest.wait(Duration::from_secs(arguments.timeout))?;
+    if let Some(evidence) = outcome.evidence() {
+        eprint!("{evidence}");
+    }
+    eprintln!("guest: {outcome}");
+    Ok(exit_code(&outcome))
+}
+
+fn exit_code(outcome: &Outcome) -> ExitCode {
+    match outcome {
+        Outcome::Exited { code, .. } => ExitCode::from(*code),
+        Outcome::TimedOut { .. } => ExitCode::from(EXIT_TIMED_OUT),
+        Outcome::Panicked { .. } | Outcome::Vanished { .. } => ExitCode::from(EXIT_RIG_FAILED),
+    }
+}
+
+fn fetch(arguments: FetchArguments) -> Result<ExitCode> {
+    let cache = Cache::open()?;
+    if arguments.refresh {
+        cache.refresh_index()?;
+    }
+    let mut kernels = arguments.kernels;
+    if kernels.is_empty() {
+        kernels = USUAL_KERNELS
+            .iter()
+            .map(|name| name.parse())
+            .collect::<Result<_, _>>()?;
+    }
+    for request in &kernels {
+        let kernel = cache.kernel(request)?;
+        println!("{} {}", kernel.package.release, kernel.image.display());
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn list(refresh: bool) -> Result<ExitCode> {
+    let cache = Cache::open()?;
+    if refresh {
+        cache.refresh_index()?;
+    }
+    for package in cache.index()? {
+        let state = if cache.holds(&package) { "cached" } else { "" };
+        let size_mib = package.size / (1024 * 1024);
+        println!(
+            "{:<12} {:<24} {size_mib:>4} MiB  {state}",
+            package.upstream_version(),
+            package.release
+        );
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The root of the work tree that this program was built from.
+fn workspace_root() -> Result<PathBuf> {
+    let manifest = PathBuf::from(env!("CARGO_MANIFEST_DIR"));
+    let root = manifest
+        .parent()
+        .context("xtask's directory has no parent")?;
+    Ok(root.to_path_buf())
+}
