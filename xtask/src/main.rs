@@ -1,5 +1,6 @@
 //! The chores of this repository: `cargo xtask help` lists them.
 
+mod guests;
 mod vm;
 
 use std::process::ExitCode;
@@ -18,11 +19,14 @@ enum Chore {
     /// Guests: real kernels in QEMU's software emulation.
     #[command(subcommand)]
     Vm(vm::Command),
+    /// Run the tests that need other kernels, in guests.
+    TestGuests(guests::Arguments),
 }
 
 fn main() -> ExitCode {
     let result = match Arguments::parse().chore {
         Chore::Vm(command) => vm::perform(command),
+        Chore::TestGuests(arguments) => guests::perform(&arguments),
     };
     result.unwrap_or_else(|error| {
         eprintln!("xtask: {error:#}");

@@ -20,17 +20,7 @@ const FLAGS: &str = "-C target-feature=+crt-static -C strip=debuginfo";
 
 /// Builds them and returns their paths.
 pub fn guest_binaries(release: bool) -> Result<Vec<PathBuf>> {
-    let root = workspace_root()?;
-    let directory = root.join("target/guest");
-    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-    let mut build = Command::new(cargo);
-    build
-        .current_dir(root)
-        .env("RUSTFLAGS", FLAGS)
-        .env_remove("CARGO_ENCODED_RUSTFLAGS");
-    build
-        .args(["build", "--target", TARGET, "--target-dir"])
-        .arg(&directory);
+    let mut build = static_cargo("build")?;
     for (package, _) in BINARIES {
         build.args(["--package", package]);
     }
@@ -38,11 +28,28 @@ pub fn guest_binaries(release: bool) -> Result<Vec<PathBuf>> {
         build.arg("--release");
     }
     command::complete(&mut build)?;
-    let made = directory
+    let made = target_directory()?
         .join(TARGET)
         .join(if release { "release" } else { "debug" });
     Ok(BINARIES
         .iter()
         .map(|(_, binary)| made.join(binary))
         .collect())
+}
+
+/// A call of cargo that links statically, apart from the ordinary builds.
+pub fn static_cargo(verb: &str) -> Result<Command> {
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let mut build = Command::new(cargo);
+    build
+        .current_dir(workspace_root()?)
+        .env("RUSTFLAGS", FLAGS)
+        .env_remove("CARGO_ENCODED_RUSTFLAGS")
+        .args([verb, "--target", TARGET, "--target-dir"])
+        .arg(target_directory()?);
+    Ok(build)
+}
+
+fn target_directory() -> Result<PathBuf> {
+    Ok(workspace_root()?.join("target/guest"))
 }

@@ -21,7 +21,7 @@
 //! Nothing of a run is left on the disk: the initramfs is a memory file, the ports are pipes.
 
 mod apt;
-mod build;
+pub mod build;
 mod cache;
 mod command;
 mod console;
@@ -138,15 +138,50 @@ pub fn perform(command: Command) -> Result<ExitCode> {
 fn run(arguments: RunArguments) -> Result<ExitCode> {
     let topology = Topology::even(arguments.nodes, arguments.cpus, arguments.memory)?;
     let image = Image::new(&arguments.program, &arguments.files)?;
-    let kernel = Cache::open()?.kernel(&arguments.kernel)?;
     let machine = Machine {
-        kernel,
+        kernel: Cache::open()?.kernel(&arguments.kernel)?,
         topology,
         kernel_arguments: arguments.append,
     };
+    let limit = Duration::from_secs(arguments.timeout);
+    run_in(&machine, &image, limit, arguments.verbose).map(ExitCode::from)
+}
+
+/// A guest of one node that runs one program, for the other chores.
+pub struct Boot<'a> {
+    /// As `vm run` takes it.
+    pub kernel: &'a str,
+    /// As `vm run` takes it.
+    pub memory: &'a str,
+    pub cpus: u32,
+    /// Files to copy in, as `vm run` takes them.
+    pub files: &'a [String],
+    /// The program and its arguments.
+    pub program: &'a [String],
+    pub timeout: Duration,
+    pub verbose: bool,
+}
+
+/// Boots a guest; its program's exit code, or ours for a guest that failed.
+pub fn boot(boot: &Boot) -> Result<u8> {
+    let files: Vec<ExtraFile> = boot
+        .files
+        .iter()
+        .map(|file| file.parse())
+        .collect::<Result<_>>()?;
+    let image = Image::new(boot.program, &files)?;
+    let machine = Machine {
+        kernel: Cache::open()?.kernel(&boot.kernel.parse()?)?,
+        topology: Topology::even(1, boot.cpus, boot.memory.parse()?)?,
+        kernel_arguments: Vec::new(),
+    };
+    run_in(&machine, &image, boot.timeout, boot.verbose)
+}
+
+fn run_in(machine: &Machine, image: &Image, limit: Duration, verbose: bool) -> Result<u8> {
     eprintln!("guest: {machine}");
-    let guest = Guest::start(&machine, &image.archive()?, arguments.verbose)?;
-    let outcome = guest.wait(Duration::from_secs(arguments.timeout))?;
+    let guest = Guest::start(machine, &image.archive()?, verbose)?;
+    let outcome = guest.wait(limit)?;
     if let Some(evidence) = outcome.evidence() {
         eprint!("{evidence}");
     }
@@ -154,11 +189,11 @@ fn run(arguments: RunArguments) -> Result<ExitCode> {
     Ok(exit_code(&outcome))
 }
 
-fn exit_code(outcome: &Outcome) -> ExitCode {
+fn exit_code(outcome: &Outcome) -> u8 {
     match outcome {
-        Outcome::Exited { code, .. } => ExitCode::from(*code),
-        Outcome::TimedOut { .. } => ExitCode::from(EXIT_TIMED_OUT),
-        Outcome::Panicked { .. } | Outcome::Vanished { .. } => ExitCode::from(EXIT_RIG_FAILED),
+        Outcome::Exited { code, .. } => *code,
+        Outcome::TimedOut { .. } => EXIT_TIMED_OUT,
+        Outcome::Panicked { .. } | Outcome::Vanished { .. } => EXIT_RIG_FAILED,
     }
 }
 
@@ -199,7 +234,7 @@ fn list(refresh: bool) -> Result<ExitCode> {
 }
 
 /// The root of the work tree that this program was built from.
-fn workspace_root() -> Result<PathBuf> {
+pub fn workspace_root() -> Result<PathBuf> {
     let manifest = PathBuf::from(env!("CARGO_MANIFEST_DIR"));
     let root = manifest
         .parent()
