@@ -10,9 +10,9 @@
 use crate::budget::{Smoothed, TimeBudget};
 use crate::ids::{ObjectId, SlotRange};
 use crate::look::Look;
-use crate::observation::{Mapping, Observation};
+use crate::observation::Observation;
 use crate::units::{Instant, Span};
-use crate::world::{SlotChange, World, is_managed};
+use crate::world::{SlotChange, World};
 use std::collections::{BTreeMap, BTreeSet};
 
 crate::parameters! {
@@ -197,40 +197,15 @@ fn active(world: &World, seen: &Observation) -> BTreeSet<ObjectId> {
 /// The runs of slots of an object that some managed mapping covers whole, in order, none twice.
 #[must_use]
 pub fn slot_ranges(world: &World, object: ObjectId) -> Vec<SlotRange> {
-    let Some(state) = world.objects.get(&object) else {
-        return Vec::new();
-    };
-    let mut runs: Vec<(u64, u64)> = state
-        .mappings
-        .iter()
-        .filter(|mapping| is_managed(mapping))
-        .filter_map(|mapping| run_of(world, mapping))
-        .collect();
-    runs.sort_unstable();
-    let mut merged: Vec<(u64, u64)> = Vec::new();
-    for (first, end) in runs {
-        match merged.last_mut() {
-            Some(last) if first <= last.1 => last.1 = last.1.max(end),
-            Some(_) | None => merged.push((first, end)),
-        }
-    }
-    merged
+    let runs = world
+        .objects
+        .get(&object)
         .into_iter()
-        .map(|(first, end)| SlotRange {
-            object,
-            first,
-            count: end - first,
-        })
-        .collect()
-}
-
-/// The slots that a mapping covers whole, as `first..end`, if its addresses are aligned as its offsets are.
-fn run_of(world: &World, mapping: &Mapping) -> Option<(u64, u64)> {
-    let slot = world.geometry.slot().0;
-    if mapping.address % slot != mapping.offset % slot {
-        return None;
-    }
-    let first = mapping.offset.div_ceil(slot);
-    let end = (mapping.offset + mapping.length.0) / slot;
-    (first < end).then_some((first, end))
+        .flat_map(|state| &state.runs);
+    runs.map(|run| SlotRange {
+        object,
+        first: run.start,
+        count: run.end - run.start,
+    })
+    .collect()
 }

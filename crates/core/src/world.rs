@@ -80,6 +80,8 @@ fn clamp(pages: BasePages) -> u16 {
 pub struct ObjectState {
     /// All its mappings, sorted by process and address.
     pub mappings: Vec<Mapping>,
+    /// The runs of slots that some managed mapping covers whole and at fitting addresses: sorted, none twice.
+    pub runs: Vec<Range<u64>>,
     /// Base pages in huge mappings.
     pub huge: BasePages,
     /// Base pages present.
@@ -174,13 +176,14 @@ impl World {
             if object.mappings.is_empty() {
                 self.forget(object.object);
             } else {
-                let known = &mut self.objects.entry(object.object).or_default().mappings;
+                let known = self.objects.entry(object.object).or_default();
                 for mapping in &object.mappings {
-                    let parts = parts_not_in(known, mapping);
+                    let parts = parts_not_in(&known.mappings, mapping);
                     self.fresh
                         .extend(parts.into_iter().map(|part| (object.object, part)));
                 }
-                known.clone_from(&object.mappings);
+                known.mappings.clone_from(&object.mappings);
+                known.runs = runs_of(&object.mappings, self.geometry.slot().0);
             }
         }
         for process in &seen.exited {
@@ -253,6 +256,18 @@ impl World {
             })
     }
 
+    /// May the slot be acted upon through some mapping?
+    #[must_use]
+    pub fn is_reachable(&self, slot: SlotId) -> bool {
+        self.objects.get(&slot.object).is_some_and(|state| {
+            let at = state.runs.partition_point(|run| run.end <= slot.index);
+            state
+                .runs
+                .get(at)
+                .is_some_and(|run| run.start <= slot.index)
+        })
+    }
+
     /// The process through which a slot is reached.
     #[must_use]
     pub fn process_of(&self, slot: SlotId) -> Option<&ProcessObserved> {
@@ -278,6 +293,25 @@ impl World {
             .get(&object)
             .map_or(Bytes::ZERO, |state| self.geometry.bytes(state.huge))
     }
+}
+
+/// The runs of slots (of `slot` bytes) that managed mappings cover whole, merged.
+fn runs_of(mappings: &[Mapping], slot: u64) -> Vec<Range<u64>> {
+    let mut runs: Vec<Range<u64>> = mappings
+        .iter()
+        .filter(|mapping| is_managed(mapping) && mapping.address % slot == mapping.offset % slot)
+        .map(|mapping| mapping.offset.div_ceil(slot)..(mapping.offset + mapping.length.0) / slot)
+        .filter(|run| run.start < run.end)
+        .collect();
+    runs.sort_unstable_by_key(|run| (run.start, run.end));
+    let mut merged: Vec<Range<u64>> = Vec::new();
+    for run in runs {
+        match merged.last_mut() {
+            Some(last) if run.start <= last.end => last.end = last.end.max(run.end),
+            Some(_) | None => merged.push(run),
+        }
+    }
+    merged
 }
 
 /// The parts of a mapping, as bytes of its object, that no mapping of `known` shows alike (grown or moved regions keep

@@ -94,7 +94,8 @@ impl Ingens {
     fn consider(&mut self, world: &World, change: &SlotChange) {
         let slot = change.slot;
         self.collapse.remove(slot);
-        let Some(after) = &change.after else {
+        let reachable = world.is_reachable(slot);
+        let Some(after) = change.after.as_ref().filter(|_| reachable) else {
             self.split.remove(&slot);
             return;
         };

@@ -196,6 +196,9 @@ impl Mega {
             self.candidates.remove(slot);
             return;
         };
+        if !world.is_reachable(slot) {
+            return;
+        }
         let memory = self.slots.entry(slot);
         let changed = change
             .before
@@ -230,7 +233,7 @@ impl Mega {
 
     /// The action that a slot deserves now, if any.
     fn decide(&self, world: &World, slot: SlotId) -> Option<Planned> {
-        let state = world.slots.get(slot)?;
+        let state = world.slots.get(slot).filter(|_| world.is_reachable(slot))?;
         let memory = self.slots.get(slot).copied().unwrap_or_default();
         if state.is_huge(&world.geometry) {
             self.decide_huge(world, slot, &memory)
