@@ -231,11 +231,15 @@ fn where_splitting_frees_it_goes_on() {
 }
 
 #[test]
-fn a_partially_mapped_huge_page_is_freed() {
-    let mut partial = base(1, 4, 100);
-    partial.partially_mapped = Some(true);
-    let plan = driver().start(vec![partial]);
-    assert_eq!(splits(&plan), [4]);
+fn a_partially_mapped_huge_page_is_freed_unless_it_is_full_enough_to_collapse() {
+    let partial = |index, pages| {
+        let mut slot = base(1, index, pages);
+        slot.partially_mapped = Some(true);
+        slot
+    };
+    let plan = driver().start(vec![partial(4, 100), partial(5, 460), partial(6, 461)]);
+    assert_eq!(splits(&plan), [4, 5]);
+    assert_eq!(collapses(&plan), [6]);
     assert!(matches!(
         first_reason(&plan),
         Reason::PartiallyMapped { .. }

@@ -8,7 +8,9 @@
 //! memory cannot be read, *probe splits* take their place if allowed.
 //! **Decision.** Present above `present_min` and accessed above `accessed_min` → collapse. A huge slot with less than
 //! `present_keep` in use, or accessed less than `accessed_keep` over a full history → split. A partially mapped huge page
-//! below `present_keep` → split, which frees it. Without a tracker presence decides alone, and `notes` says so.
+//! that is not full enough to be collapsed → split: its mapping is base pages already, so nothing is lost, and what the
+//! program gave back comes free (the paper's kernel did that by itself). Without a tracker presence decides alone, and
+//! `notes` says so.
 //! **Only** slots at least `track_present_min` present are tracked, dropped under `track_present_drop`, at most
 //! `track_max` at once, rotating.
 //! **Properties.** Never collapses at or below `present_min`; a slot split as unused is not collapsed until a tracker sees
@@ -279,7 +281,7 @@ impl Mega {
         memory: &Slot,
     ) -> Option<Planned> {
         let present = state.present_share(&world.geometry);
-        if state.partially_mapped && present < self.params.present_keep {
+        if state.partially_mapped && present <= self.params.present_min {
             let action = Action::Split {
                 slot,
                 order: Order::BASE,
