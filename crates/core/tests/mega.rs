@@ -25,7 +25,11 @@ fn tracked(mut slot: SlotObserved, share: f64) -> SlotObserved {
 
 /// A start with a tracker, and `scans` scans of slot 0 as given.
 fn with_tracker(slot: &SlotObserved, share: f64, scans: usize) -> (Driver, Plan) {
-    let mut driver = driver();
+    let mut settings = Settings::default();
+    settings
+        .set("mega", "split_idle", &true.into())
+        .expect("a parameter");
+    let mut driver = Driver::new("mega", &settings);
     let mut plan = driver.see(Observation {
         processes: vec![process_observed(1)],
         objects: vec![object_observed(1, 1024)],
@@ -106,6 +110,20 @@ fn a_huge_slot_is_split_when_it_was_idle_over_a_full_history() {
     assert_eq!(splits(&plan), [0]);
     assert!(matches!(first_reason(&plan), Reason::Idle { .. }));
     assert_eq!(splits(&with_tracker(&huge(1, 0), 0.25, 10).1), [0; 0]);
+}
+
+#[test]
+fn unless_asked_for_idle_huge_slots_are_left_whole() {
+    let mut driver = driver();
+    driver.start(vec![huge(1, 0)]);
+    for _ in 0..12 {
+        let slots = vec![tracked(huge(1, 0), 0.0)];
+        let plan = driver.see(Observation {
+            slots,
+            ..Observation::default()
+        });
+        assert_eq!(splits(&plan), [0; 0]);
+    }
 }
 
 #[test]

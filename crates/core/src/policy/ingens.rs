@@ -12,7 +12,8 @@
 //! frees in turn pays for a split and a collapse each time (MEGA measures +59 %). **Source.** Ingens (OSDI 2016), as the
 //! MEGA slides describe it, and its released code; without its compaction of 100 MB a period.
 
-use super::{Policy, Tick, WISHES_MAX};
+use super::turn::Turn;
+use super::{Policy, Tick};
 use crate::action::Action;
 use crate::geometry::Order;
 use crate::ids::{ObjectId, SlotId};
@@ -77,6 +78,7 @@ pub struct Ingens {
     split: BTreeMap<SlotId, BasePages>,
     /// Mean accessed share of each object's tracked slots.
     used: BTreeMap<ObjectId, Ratio>,
+    turn: Turn,
 }
 
 impl Ingens {
@@ -88,6 +90,7 @@ impl Ingens {
             collapse: SlotMap::default(),
             split: BTreeMap::new(),
             used: BTreeMap::new(),
+            turn: Turn::default(),
         }
     }
 
@@ -144,8 +147,8 @@ impl Ingens {
         huge.share(Ratio::new(weight.clamp(0.0, 1.0)))
     }
 
-    /// Candidates, those of the object with the smallest claim first, quiet ones before those being filled.
-    fn collapses(&self, world: &World) -> Vec<Planned> {
+    /// Objects with candidates, the one with the smallest claim first.
+    fn by_claim(&self, world: &World) -> Vec<(Bytes, ObjectId)> {
         let mut objects: Vec<(Bytes, ObjectId)> = self
             .collapse
             .objects()
@@ -153,7 +156,16 @@ impl Ingens {
             .map(|object| (self.claim(world, object), object))
             .collect();
         objects.sort_unstable();
-        let candidates = |busy: bool| {
+        objects
+    }
+
+    /// Candidates in the objects' order, quiet ones before those being filled.
+    fn collapses<'a>(
+        &'a self,
+        world: &'a World,
+        objects: &'a [(Bytes, ObjectId)],
+    ) -> impl Iterator<Item = Planned> + 'a {
+        let candidates = move |busy: bool| {
             objects.iter().flat_map(move |(_, object)| {
                 self.collapse
                     .of_object(*object)
@@ -166,9 +178,7 @@ impl Ingens {
         };
         candidates(false)
             .chain(candidates(true))
-            .take(WISHES_MAX)
             .map(|(slot, state)| self.collapse_of(world, slot, state))
-            .collect()
     }
 
     fn collapse_of(&self, world: &World, slot: SlotId, state: &SlotState) -> Planned {
@@ -185,24 +195,20 @@ impl Ingens {
         }
     }
 
-    fn splits(&self, world: &World) -> Vec<Planned> {
-        self.split
-            .iter()
-            .take(WISHES_MAX)
-            .filter_map(|(slot, freed)| {
-                let present = world.slots.get(*slot)?.present_share(&world.geometry);
-                Some(Planned {
-                    action: Action::Split {
-                        slot: *slot,
-                        order: Order::BASE,
-                    },
-                    reason: Reason::Freed {
-                        freed: *freed,
-                        present,
-                    },
-                })
+    fn splits<'a>(&'a self, world: &'a World) -> impl Iterator<Item = Planned> + 'a {
+        self.split.iter().filter_map(|(slot, freed)| {
+            let present = world.slots.get(*slot)?.present_share(&world.geometry);
+            Some(Planned {
+                action: Action::Split {
+                    slot: *slot,
+                    order: Order::BASE,
+                },
+                reason: Reason::Freed {
+                    freed: *freed,
+                    present,
+                },
             })
-            .collect()
+        })
     }
 }
 
@@ -257,9 +263,11 @@ impl Policy for Ingens {
         {
             self.forget(object.object);
         }
-        let mut actions = self.splits(tick.world);
-        actions.extend(self.collapses(tick.world));
-        actions.truncate(WISHES_MAX);
+        let mut turn = self.turn;
+        let objects = self.by_claim(tick.world);
+        let splits = self.splits(tick.world);
+        let actions = turn.take(splits.chain(self.collapses(tick.world, &objects)));
+        self.turn = turn;
         Wish {
             actions,
             looks: Vec::new(),
@@ -270,6 +278,7 @@ impl Policy for Ingens {
         let Some(slot) = done.planned.action.slot() else {
             return;
         };
+        self.turn.answered();
         if matches!(done.planned.action, Action::Split { .. }) {
             // Split once: what is left is judged like any other slot from now on.
             self.split.remove(&slot);
@@ -291,6 +300,7 @@ impl Policy for Ingens {
     fn state(&self) -> Value {
         json!({
             "collapse": self.collapse.iter().map(|(slot, ())| slot).collect::<Vec<_>>(),
+            "skipped": self.turn.skipped(),
             "split": self.split.iter().collect::<Vec<_>>(),
             "used": self.used.iter().collect::<Vec<_>>(),
         })

@@ -7,10 +7,12 @@
 //! found by *zero looks*: a bounded look counts zero-filled base pages of quiet huge slots. Zero looks are ours; where
 //! memory cannot be read, *probe splits* take their place if allowed.
 //! **Decision.** Present above `present_min` and accessed above `accessed_min` → collapse. A huge slot with less than
-//! `present_keep` in use, or accessed less than `accessed_keep` over a full history → split. A partially mapped huge page
+//! `present_keep` in use, or (`split_idle`) accessed less than `accessed_keep` over a full history → split. A partially mapped huge page
 //! that is not full enough to be collapsed → split: its mapping is base pages already, so nothing is lost, and what the
 //! program gave back comes free (the paper's kernel did that by itself). Without a tracker presence decides alone, and
 //! `notes` says so.
+//! `split_idle` is off unless asked for: a tracker clears accessed bits without flushing TLBs, so a huge page whose
+//! translation never leaves the TLB, the hottest there is, can read as idle.
 //! **Only** slots at least `track_present_min` present are tracked, dropped under `track_present_drop`, at most
 //! `track_max` at once, rotating.
 //! **Properties.** Never collapses at or below `present_min`; a slot split as unused is not collapsed until a tracker sees
@@ -20,7 +22,8 @@
 //! base pages stay (the paper: 324 s against Ingens' 159 s).
 //! **Source.** The MEGA slides (Michailidis, Delis, Roussopoulos); without its compaction.
 
-use super::{Policy, Tick, WISHES_MAX};
+use super::turn::Turn;
+use super::{Policy, Tick};
 use crate::action::Action;
 use crate::geometry::Order;
 use crate::ids::{ObjectId, SlotId};
@@ -56,6 +59,8 @@ crate::parameters! {
             "Slots tracked at once; past it they take turns", "measured: docs/results.md on DAMON";
         access_period_ms: Span = Span::secs(5), 100..=3_600_000, "ms",
             "One scan of accesses", "ours: the slides give none";
+        split_idle: bool = false, 0..=0, "true or false",
+            "Split huge slots that are accessed less than accessed_keep", "paper: true; ours: off, since DAMON can take a hot huge page for an idle one";
         collapse_scans_min: u64 = 2, 1..=10, "scans",
             "Scans that a history must hold before it speaks for a collapse", "ours";
         zero_look_bytes_per_s: Bytes = Bytes::mib(64), 0..=1_099_511_627_776.0, "bytes a second",
@@ -158,6 +163,7 @@ pub struct Mega {
     slots: SlotMap<Slot>,
     /// Slots that qualify for an action.
     candidates: SlotMap<()>,
+    turn: Turn,
     tracked: Vec<SlotId>,
     tracked_at: Option<Instant>,
     /// Where the next round of tracked slots begins.
@@ -179,6 +185,7 @@ impl Mega {
             params,
             slots: SlotMap::default(),
             candidates: SlotMap::default(),
+            turn: Turn::default(),
             tracked: Vec::new(),
             tracked_at: None,
             track_from: None,
@@ -263,7 +270,7 @@ impl Mega {
         }
         let accessed = memory
             .accessed()
-            .filter(|accessed| usize::from(accessed.scans) == HISTORY)?;
+            .filter(|accessed| self.params.split_idle && usize::from(accessed.scans) == HISTORY)?;
         (accessed.share < self.params.accessed_keep).then_some(Planned {
             action,
             reason: Reason::Idle {
@@ -358,18 +365,22 @@ impl Mega {
     }
 
     /// Slots that qualify, each judged once more; quiet ones first.
-    fn wishes(&self, world: &World) -> Vec<Planned> {
+    fn wishes(&mut self, world: &World) -> Vec<Planned> {
+        let mut turn = self.turn;
+        let this = &*self;
         let of = |busy: bool| {
-            self.candidates.iter().filter_map(move |(slot, ())| {
+            this.candidates.iter().filter_map(move |(slot, ())| {
                 let state = world.slots.get(slot)?;
                 if (state.quiet_scans == 0) == busy {
-                    self.decide(world, slot)
+                    this.decide(world, slot)
                 } else {
                     None
                 }
             })
         };
-        of(false).chain(of(true)).take(WISHES_MAX).collect()
+        let wishes = turn.take(of(false).chain(of(true)));
+        self.turn = turn;
+        wishes
     }
 
     fn credit(&mut self, at: Instant) {
@@ -572,6 +583,7 @@ impl Policy for Mega {
         let Some(slot) = done.planned.action.slot() else {
             return;
         };
+        self.turn.answered();
         let split = matches!(done.planned.action, Action::Split { .. });
         let sparse = matches!(
             done.planned.reason,
@@ -614,6 +626,7 @@ impl Policy for Mega {
         json!({
             "slots": self.slots.len(),
             "candidates": self.candidates.iter().map(|(slot, ())| slot).collect::<Vec<_>>(),
+            "skipped": self.turn.skipped(),
             "tracked": self.tracked.len(),
             "useless_splits": self.useless_splits,
         })

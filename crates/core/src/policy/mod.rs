@@ -6,6 +6,7 @@
 pub mod ingens;
 pub mod linux;
 pub mod mega;
+pub mod turn;
 
 use crate::observation::Observation;
 use crate::params::{ParamError, Parameters, Spec};
