@@ -1,0 +1,414 @@
+//! One watched process: its open files, its last numbers, its regions.
+//!
+//! The files stay open, so that a poll is one `pread` and means this process, never a later one with its id: an open
+//! file below `/proc/PID` answers `ESRCH` once the process is reaped. A file of its memory (`maps`, `pagemap`) goes on to
+//! mean the address space it was opened on; after an exec that one is dead and the files are opened anew.
+
+use super::consents::Consents;
+use super::regions::{Devices, Placed, place};
+use crate::error::Error;
+use crate::procfs::stat::{self, Layout, Stat};
+use crate::procfs::{ProcRoot, maps, read, status, understood};
+use crate::sys::maps::region_at;
+use crate::sys::process::{pidfd_alive, pidfd_open};
+use crate::sys::{Errno, errno_of};
+use hugepilot_core::geometry::Geometry;
+use hugepilot_core::ids::{CgroupId, Pid, ProcessId};
+use hugepilot_core::observation::{ProcessObserved, ThpConsent};
+use hugepilot_core::units::{Bytes, Instant, Span};
+use std::fs::File;
+use std::io::{Read, Seek};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::fs::FileExt;
+use std::path::PathBuf;
+
+/// An active process is polled so often; a poll costs some ten microseconds.
+const POLL_PERIOD_MIN: Span = Span::millis(100);
+/// An idle one so seldom.
+const POLL_PERIOD_MAX: Span = Span::secs(8);
+/// Regions are read again after this long, whatever the address space's size says.
+const REGIONS_PERIOD_MAX: Span = Span::secs(30);
+/// Regions of a process that faults are read again after this long: mappings may change at equal size.
+const REGIONS_PERIOD_ACTIVE: Span = Span::secs(2);
+/// Regions are never read more often than this.
+const REGIONS_PERIOD_MIN: Span = Span::millis(250);
+/// A `stat` file is at most so long: 52 numbers of 20 digits and a name.
+const STAT_BYTES_MAX: usize = 2048;
+
+/// Did anybody whom we watch do anything lately?
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Activity {
+    /// Somebody faulted, or changed in size.
+    Some,
+    /// Nobody.
+    None,
+}
+
+/// How far a region reaches.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Extent {
+    /// The address past its last byte.
+    pub end: u64,
+    /// The size of its pages, where the kernel says.
+    pub page: Option<Bytes>,
+}
+
+/// What a poll brought.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Polled {
+    /// Nothing happened since the last poll.
+    Idle,
+    /// It faulted, or its size changed.
+    Active,
+    /// It runs another program now: everything known of its memory is void.
+    Replaced,
+    /// It ended.
+    Gone,
+}
+
+/// One watched process.
+#[derive(Debug)]
+pub struct Watched {
+    /// Which.
+    pub id: ProcessId,
+    /// Its short name.
+    pub comm: String,
+    /// Its memory cgroup, where known.
+    pub cgroup: Option<CgroupId>,
+    /// Did it opt out of THP?
+    pub thp: ThpConsent,
+    /// Living processes that share its memory copy-on-write.
+    pub forked_children: u32,
+    /// The process whose address space it has too, if it is not the first of them.
+    pub memory_of: Option<Pid>,
+    /// Resident memory.
+    pub resident: Bytes,
+    /// When it should be polled next.
+    pub poll_due: Instant,
+    /// Its page tables.
+    pub pagemap: File,
+    /// Its regions, as part of objects.
+    pub regions: Vec<Placed>,
+    layout: Layout,
+    pidfd: OwnedFd,
+    stat: File,
+    maps: File,
+    poll_period: Span,
+    faults: u64,
+    counted_at: Instant,
+    address_space: u64,
+    regions_of_size: Option<u64>,
+    regions_at: Instant,
+    active_since_regions: bool,
+    status_at: Instant,
+    consents: Consents,
+}
+
+impl Watched {
+    /// Opens the files of process `pid`.
+    ///
+    /// # Errors
+    /// If it is gone (see [`Error::is_gone`]) or we may not.
+    pub fn open(root: &ProcRoot, pid: Pid, now: Instant) -> Result<Self, Error> {
+        let pidfd = pidfd_open(pid).map_err(|source| Error::Call {
+            call: "pidfd_open",
+            source,
+        })?;
+        let path = root.process(pid, "stat");
+        let stat_file = open(path.clone())?;
+        let stat = understood(&path, stat::parse(&read_stat(&stat_file, &path)?))?;
+        let maps = open(root.process(pid, "maps"))?;
+        let pagemap = open(root.process(pid, "pagemap"))?;
+        let watched = Self {
+            id: ProcessId {
+                pid,
+                start_ticks: stat.start_ticks,
+            },
+            comm: stat.comm.clone(),
+            cgroup: None,
+            thp: ThpConsent::Allowed,
+            forked_children: 0,
+            memory_of: None,
+            resident: Bytes::ZERO,
+            poll_due: now,
+            pagemap,
+            regions: Vec::new(),
+            layout: stat.layout,
+            pidfd,
+            stat: stat_file,
+            maps,
+            poll_period: POLL_PERIOD_MIN,
+            faults: stat.faults(),
+            counted_at: now,
+            address_space: stat.address_space,
+            regions_of_size: None,
+            regions_at: now,
+            active_since_regions: true,
+            status_at: now,
+            consents: Consents::default(),
+        };
+        // Alive after its files were opened: they are all of this process.
+        if watched.alive() {
+            Ok(watched)
+        } else {
+            Err(Error::Call {
+                call: "pidfd_open",
+                source: rustix::io::Errno::SRCH,
+            })
+        }
+    }
+
+    /// Does it still run? Where the kernel does not say, it does; the next call on it will tell.
+    #[must_use]
+    pub fn alive(&self) -> bool {
+        pidfd_alive(self.pidfd.as_fd()).unwrap_or(true)
+    }
+
+    /// The descriptor that means this process and no other.
+    #[must_use]
+    pub fn pidfd(&self) -> BorrowedFd<'_> {
+        self.pidfd.as_fd()
+    }
+
+    /// The region that holds `address` now, if one does.
+    ///
+    /// # Errors
+    /// The kernel's errno.
+    pub fn region_at(&self, address: u64) -> Result<Option<Extent>, Errno> {
+        match region_at(self.maps.as_fd(), address) {
+            Ok(region) => Ok(region.map(|region| Extent {
+                end: region.end,
+                page: Some(region.page),
+            })),
+            // A kernel before 6.11 prints all regions, or none.
+            Err(Errno::NOTTY) => self.printed_region_at(address),
+            Err(errno) => Err(errno),
+        }
+    }
+
+    fn printed_region_at(&self, address: u64) -> Result<Option<Extent>, Errno> {
+        let text = read_all(&self.maps).map_err(|error| errno_of(&error))?;
+        let Ok(regions) = maps::parse(&text) else {
+            return Err(Errno::ILSEQ);
+        };
+        let region = regions
+            .iter()
+            .find(|region| region.start <= address && address < region.end);
+        Ok(region.map(|region| Extent {
+            end: region.end,
+            page: None,
+        }))
+    }
+
+    /// Reads its counters. The numbers of the interval come too, unless it is gone.
+    ///
+    /// # Errors
+    /// If its `stat` is not as we know it.
+    pub fn poll(
+        &mut self,
+        root: &ProcRoot,
+        geometry: &Geometry,
+        now: Instant,
+    ) -> Result<(Polled, Option<ProcessObserved>), Error> {
+        let path = root.process(self.id.pid, "stat");
+        let text = match read_stat(&self.stat, &path) {
+            Ok(text) => text,
+            Err(error) if error.is_gone() => return Ok((Polled::Gone, None)),
+            Err(error) => return Err(error),
+        };
+        let stat = understood(&path, stat::parse(&text))?;
+        if !stat.runs() {
+            return Ok((Polled::Gone, None));
+        }
+        let (polled, observed) = self.take(&stat, geometry, now);
+        self.schedule(&polled, now);
+        Ok((polled, Some(observed)))
+    }
+
+    fn take(
+        &mut self,
+        stat: &Stat,
+        geometry: &Geometry,
+        now: Instant,
+    ) -> (Polled, ProcessObserved) {
+        let replaced = stat.layout != self.layout;
+        let faults = stat.faults().saturating_sub(self.faults);
+        let resident = Bytes(stat.resident_pages << geometry.base_shift);
+        let quiet =
+            faults == 0 && resident == self.resident && stat.address_space == self.address_space;
+        let over = now.since(self.counted_at);
+        self.comm.clone_from(&stat.comm);
+        self.layout = stat.layout;
+        self.faults = stat.faults();
+        self.counted_at = now;
+        self.resident = resident;
+        self.address_space = stat.address_space;
+        let polled = match (replaced, quiet) {
+            (true, _) => Polled::Replaced,
+            (false, true) => Polled::Idle,
+            (false, false) => Polled::Active,
+        };
+        (polled, self.observed(faults, over))
+    }
+
+    /// As an observation says it.
+    #[must_use]
+    pub fn observed(&self, faults: u64, over: Span) -> ProcessObserved {
+        ProcessObserved {
+            process: self.id,
+            comm: self.comm.clone(),
+            cgroup: self.cgroup,
+            thp: self.thp,
+            forked_children: self.forked_children,
+            resident: self.resident,
+            faults,
+            over,
+            l2_misses: None,
+            l2_misses_by_walks: None,
+            fault_time_share_max: None,
+        }
+    }
+
+    fn schedule(&mut self, polled: &Polled, now: Instant) {
+        self.poll_period = match polled {
+            Polled::Idle => Span((self.poll_period.0 * 2).min(POLL_PERIOD_MAX.0)),
+            Polled::Active | Polled::Replaced | Polled::Gone => {
+                self.active_since_regions = true;
+                POLL_PERIOD_MIN
+            }
+        };
+        self.poll_due = now.after(self.poll_period);
+    }
+
+    /// Should its regions be read?
+    #[must_use]
+    pub fn regions_due(&self, now: Instant) -> bool {
+        let age = now.since(self.regions_at);
+        match self.regions_of_size {
+            None => true,
+            Some(size) if size != self.address_space => age >= REGIONS_PERIOD_MIN,
+            Some(_) if self.active_since_regions => age >= REGIONS_PERIOD_ACTIVE,
+            Some(_) => age >= REGIONS_PERIOD_MAX,
+        }
+    }
+
+    /// Reads its regions. Did they change?
+    ///
+    /// # Errors
+    /// If they cannot be read or understood; see [`Error::is_gone`].
+    pub fn read_regions(
+        &mut self,
+        root: &ProcRoot,
+        devices: &mut Devices,
+        now: Instant,
+    ) -> Result<bool, Error> {
+        let path = root.process(self.id.pid, "maps");
+        let text = read_all(&self.maps).map_err(|source| Error::Read {
+            path: path.clone(),
+            source,
+        })?;
+        let entries = understood(&path, maps::parse(&text))?;
+        for entry in &entries {
+            if devices.is_foreign(entry) {
+                devices.learn(root, self.id.pid)?;
+                devices.give_up(entry.device);
+            }
+        }
+        self.consents.forget_old(now);
+        let regions = entries
+            .iter()
+            .map(|entry| self.consents.marked(place(self.id, entry, devices)))
+            .collect();
+        self.regions_of_size = Some(self.address_space);
+        self.regions_at = now;
+        self.active_since_regions = false;
+        let before = std::mem::replace(&mut self.regions, regions);
+        Ok(before != self.regions)
+    }
+
+    /// The region at `address` is advised against THP: leave it alone for a while.
+    pub fn note_opted_out(&mut self, address: u64, now: Instant) {
+        let region = self.regions.iter_mut().find(|placed| placed.holds(address));
+        if let Some(placed) = region {
+            placed.mapping.excluded = true;
+            self.consents.refused(placed, now);
+        }
+    }
+
+    /// When its regions were last read.
+    #[must_use]
+    pub const fn regions_read_at(&self) -> Instant {
+        self.regions_at
+    }
+
+    /// Was the region at `address` asked lately whether it consents to THP, and did it?
+    #[must_use]
+    pub fn consents(&self, address: u64, now: Instant) -> bool {
+        self.consents.given(address, now)
+    }
+
+    /// The region at `address` consents to THP.
+    pub fn note_consent(&mut self, address: u64, now: Instant) {
+        if let Some(placed) = self.regions.iter().find(|placed| placed.holds(address)) {
+            self.consents.gave(placed, now);
+        }
+    }
+
+    /// Should its status be read? It tells the opt-out, which is seldom changed.
+    #[must_use]
+    pub fn status_due(&self, now: Instant) -> bool {
+        now.since(self.status_at) >= REGIONS_PERIOD_MAX
+    }
+
+    /// Reads whether it opted out of THP.
+    ///
+    /// # Errors
+    /// If its status cannot be read or understood; see [`Error::is_gone`].
+    pub fn read_status(&mut self, root: &ProcRoot, now: Instant) -> Result<(), Error> {
+        let path = root.process(self.id.pid, "status");
+        let status = understood(&path, status::parse(&read(&path)?))?;
+        let thp = match status.thp_enabled {
+            Some(false) => ThpConsent::Refused,
+            Some(true) | None => ThpConsent::Allowed,
+        };
+        if thp != std::mem::replace(&mut self.thp, thp) {
+            self.poll_due = now; // So that the next observation says it.
+        }
+        self.status_at = now;
+        Ok(())
+    }
+
+    /// Opens the files of its memory anew, after an exec.
+    ///
+    /// # Errors
+    /// If it is gone or we may not any more.
+    pub fn reopen(&mut self, root: &ProcRoot) -> Result<(), Error> {
+        self.maps = open(root.process(self.id.pid, "maps"))?;
+        self.pagemap = open(root.process(self.id.pid, "pagemap"))?;
+        self.regions_of_size = None;
+        self.consents = Consents::default();
+        Ok(())
+    }
+}
+
+fn open(path: PathBuf) -> Result<File, Error> {
+    File::open(&path).map_err(|source| Error::Read { path, source })
+}
+
+/// The whole of a file that stays open.
+fn read_all(mut file: &File) -> std::io::Result<Vec<u8>> {
+    let mut text = Vec::new();
+    file.rewind()?;
+    file.read_to_end(&mut text)?;
+    Ok(text)
+}
+
+fn read_stat(file: &File, path: &std::path::Path) -> Result<Vec<u8>, Error> {
+    let mut text = vec![0; STAT_BYTES_MAX];
+    let read = file.read_at(&mut text, 0).map_err(|source| Error::Read {
+        path: path.to_owned(),
+        source,
+    })?;
+    text.truncate(read);
+    Ok(text)
+}
