@@ -37,6 +37,16 @@ const TESTS: &[GuestTest] = &[
         target: "guest",
         kernels: EVERY_KERNEL,
     },
+    GuestTest {
+        package: "hugepilot-linux",
+        target: "live",
+        kernels: EVERY_KERNEL,
+    },
+    GuestTest {
+        package: "hugepilot-linux",
+        target: "support",
+        kernels: EVERY_KERNEL,
+    },
 ];
 
 /// A guest that runs longer is hung: the programs take a minute or two in software emulation.

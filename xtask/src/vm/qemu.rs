@@ -264,7 +264,7 @@ fn wait_until(process: &Child, deadline: Instant) -> Result<bool> {
         pidfd_open(Pid::from_child(process), PidfdFlags::empty()).context("cannot watch QEMU")?;
     loop {
         let left = deadline.saturating_duration_since(Instant::now());
-        let timeout = Timespec::try_from(left).map_err(|_| anyhow!("the timeout is too long"))?;
+        let timeout = Timespec::try_from(left).context("the timeout is too long")?;
         match poll(&mut [PollFd::new(&pidfd, PollFlags::IN)], Some(&timeout)) {
             Ok(ready) => return Ok(ready > 0),
             Err(Errno::INTR) => {}
@@ -351,7 +351,7 @@ fn for_each_chunk(source: &mut impl Read, mut act: impl FnMut(&[u8])) {
 fn join<T>(reader: JoinHandle<T>) -> Result<T> {
     reader
         .join()
-        .map_err(|_| anyhow!("a thread that reads from QEMU panicked"))
+        .map_err(|_panic| anyhow!("a thread that reads from QEMU panicked"))
 }
 
 #[cfg(test)]
