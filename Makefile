@@ -1,0 +1,64 @@
+# `make help` lists the targets. Everything but `help` and `lint` begins with scripts/setup.sh, which installs what is
+# missing (apt-get, as root or through sudo) and does nothing when all is there.
+#
+# Not as root, the build and the tools run as you; only what manages other processes' memory is started through sudo:
+# the demo itself, and the tests' programs (by cargo's own means, a runner).
+
+CARGO ?= cargo
+PREFIX ?= /usr/local
+DEMO_FLAGS ?=
+TEST_FLAGS ?=
+
+ROOT_SHELL := $(shell id -u)
+SUDO := $(if $(filter 0,$(ROOT_SHELL)),,sudo)
+# What setup.sh put there: a name for Redis' server, a static busybox.
+export PATH := $(CURDIR)/target/tools:$(PATH)
+
+TEST_TARGET := CARGO_TARGET_$(shell uname -m | tr a-z A-Z)_UNKNOWN_LINUX_GNU_RUNNER
+TEST_RUNNER := $(if $(SUDO),env $(TEST_TARGET)="sudo --preserve-env env PATH=$(PATH)",)
+
+.DEFAULT_GOAL := help
+.NOTPARALLEL:
+.PHONY: help demo test test-host test-guests test-long lint bless install uninstall clean
+
+help: ## Show this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+
+demo: ## Redis under never, always, mega and ingens, in one table (DEMO_FLAGS=... for more)
+	@scripts/setup.sh demo
+	$(CARGO) build --release --locked
+	$(if $(SUDO),sudo env PATH="$(PATH)") ./target/release/hugepilot demo redis $(DEMO_FLAGS)
+
+test: test-host test-guests ## All tests: on this kernel, then on others in guests
+
+test-host: ## The tests on this kernel
+	@scripts/setup.sh test
+	$(CARGO) build --workspace --locked
+	$(TEST_RUNNER) $(CARGO) test --workspace --locked --no-fail-fast $(TEST_FLAGS)
+
+test-guests: ## The tests on Debian's other kernels, in QEMU
+	@scripts/setup.sh test
+	$(CARGO) xtask test-guests
+
+test-long: ## An hour of abuse: collapses and splits at random while processes fork, lock, unmap and die
+	@scripts/setup.sh test
+	HUGEPILOT_ABUSE_SECONDS=3600 $(TEST_RUNNER) $(CARGO) test --locked --package hugepilot-linux --test abuse -- --nocapture
+
+lint: ## rustfmt and clippy, which Debian's packages of Rust do not all have
+	$(CARGO) fmt --all --check
+	$(CARGO) clippy --workspace --all-targets --locked -- --deny warnings
+
+bless: ## Write the generated tables of docs/ anew
+	HUGEPILOT_BLESS=1 $(CARGO) test --locked --package hugepilot-house --package hugepilot-linux --test house --test support
+
+install: ## Build and install the program under PREFIX (/usr/local)
+	@scripts/setup.sh build
+	$(CARGO) build --release --locked
+	$(if $(wildcard $(DESTDIR)$(PREFIX)/.),$(if $(shell test -w "$(DESTDIR)$(PREFIX)" || echo no),$(SUDO))) \
+		install -D -m 0755 target/release/hugepilot "$(DESTDIR)$(PREFIX)/bin/hugepilot"
+
+uninstall: ## Remove it again
+	$(if $(shell test -w "$(DESTDIR)$(PREFIX)/bin" || echo no),$(SUDO)) rm -f "$(DESTDIR)$(PREFIX)/bin/hugepilot"
+
+clean: ## Remove what was built; downloaded kernels stay
+	$(CARGO) clean
