@@ -5,7 +5,6 @@
 //! through, `test result` lines included, so that whoever counts tests counts these too.
 
 use std::collections::BTreeMap;
-use std::fmt::Write as _;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{ExitCode, Stdio};
@@ -18,34 +17,50 @@ use crate::vm;
 
 /// A test program and the kernels it runs on.
 struct GuestTest {
-    package: &'static str,
     target: &'static str,
+    program: Program,
     kernels: &'static [&'static str],
 }
 
+/// What kind of program it is.
+enum Program {
+    /// A test target of cargo's: it prints its own results.
+    Tests,
+    /// An example that is run once for each of these argument lists; every run counts as one test.
+    Runs(&'static [&'static str]),
+}
+
+/// The package that all of them are of.
+const PACKAGE: &str = "hugepilot-linux";
 const EVERY_KERNEL: &[&str] = &["6.1", "6.12", "newest"];
+/// Kernels that have DAMON on virtual addresses, as Debian builds them.
+const WITH_DAMON: &[&str] = &["6.12", "newest"];
 
 /// All of them.
 const TESTS: &[GuestTest] = &[
     GuestTest {
-        package: "hugepilot-linux",
         target: "conformance",
+        program: Program::Tests,
         kernels: EVERY_KERNEL,
     },
     GuestTest {
-        package: "hugepilot-linux",
-        target: "guest",
-        kernels: EVERY_KERNEL,
-    },
-    GuestTest {
-        package: "hugepilot-linux",
         target: "live",
+        program: Program::Tests,
         kernels: EVERY_KERNEL,
     },
     GuestTest {
-        package: "hugepilot-linux",
         target: "support",
+        program: Program::Tests,
         kernels: EVERY_KERNEL,
+    },
+    GuestTest {
+        target: "tracker_live",
+        program: Program::Runs(&[
+            "check virtual --take-damon",
+            "check physical --take-damon",
+            "crash",
+        ]),
+        kernels: WITH_DAMON,
     },
 ];
 
@@ -135,16 +150,34 @@ fn passes(
 fn write_script(tests: &[&GuestTest]) -> Result<PathBuf> {
     let mut script = String::from("#!/bin/sh\nfailed=0\n");
     for test in tests {
-        writeln!(
-            script,
-            "echo \"     Running {0} on $(uname -r)\"\nRUST_BACKTRACE=1 /tests/{0} --test-threads=1 || failed=1",
-            test.target
-        )?;
+        script.push_str(&steps(test));
     }
     script.push_str("exit $failed\n");
     let path = vm::workspace_root()?.join("target/guest/run-tests");
     fs::write(&path, script).with_context(|| format!("cannot write {}", path.display()))?;
     Ok(path)
+}
+
+/// The lines of the script that run one program.
+fn steps(test: &GuestTest) -> String {
+    let name = test.target;
+    match test.program {
+        Program::Tests => format!(
+            "echo \"     Running {name} on $(uname -r)\"\n\
+             RUST_BACKTRACE=1 /tests/{name} --test-threads=1 || failed=1\n"
+        ),
+        Program::Runs(runs) => runs
+            .iter()
+            .map(|run| {
+                format!(
+                    "echo \"     Running {name} {run} on $(uname -r)\"\n\
+                     if /tests/{name} {run}; then\n\
+                     echo 'test result: ok. 1 passed; 0 failed;'\n\
+                     else failed=1; echo 'test result: FAILED. 0 passed; 1 failed;'; fi\n"
+                )
+            })
+            .collect(),
+    }
 }
 
 /// The path of one of the static binaries.
@@ -159,16 +192,13 @@ fn built_binary(name: &str) -> Result<PathBuf> {
 /// Builds all test programs; their paths by target.
 fn build_tests() -> Result<BTreeMap<String, PathBuf>> {
     let mut build = vm::build::static_cargo("test")?;
-    build.args(["--no-run", "--message-format=json"]);
-    for package in TESTS
-        .iter()
-        .map(|test| test.package)
-        .collect::<std::collections::BTreeSet<_>>()
-    {
-        build.args(["--package", package]);
-    }
+    build.args(["--no-run", "--message-format=json", "--package", PACKAGE]);
     for test in TESTS {
-        build.args(["--test", test.target]);
+        let kind = match test.program {
+            Program::Tests => "--test",
+            Program::Runs(_) => "--example",
+        };
+        build.args([kind, test.target]);
     }
     let output = build
         .stdin(Stdio::null())
@@ -191,9 +221,8 @@ fn executable(line: &str) -> Option<Result<(String, PathBuf)>> {
         Ok(message) => message,
         Err(error) => return Some(Err(error).context("cargo printed something that is not JSON")),
     };
-    let path = message["executable"]
-        .as_str()
-        .filter(|_| message["profile"]["test"] == true)?;
+    let wanted = message["profile"]["test"] == true || message["target"]["kind"][0] == "example";
+    let path = message["executable"].as_str().filter(|_| wanted)?;
     let target = message["target"]["name"].as_str()?;
     Some(Ok((target.to_owned(), PathBuf::from(path))))
 }
@@ -203,6 +232,17 @@ mod tests {
     use super::*;
 
     #[test]
+    fn every_run_of_an_example_counts_as_one_test() {
+        let test = GuestTest {
+            target: "t",
+            program: Program::Runs(&["a b", "c"]),
+            kernels: EVERY_KERNEL,
+        };
+        assert_eq!(steps(&test).matches("1 passed").count(), 2);
+        assert_eq!(steps(&test).matches("failed=1").count(), 2);
+    }
+
+    #[test]
     fn test_programs_are_told_from_other_artifacts() {
         let test = r#"{"reason":"compiler-artifact","target":{"name":"guest"},"profile":{"test":true},"executable":"/t/guest-1"}"#;
         let (name, path) = executable(test).expect("a test").expect("well formed");
@@ -210,6 +250,8 @@ mod tests {
             (name.as_str(), path.as_path()),
             ("guest", Path::new("/t/guest-1"))
         );
+        let example = r#"{"reason":"compiler-artifact","target":{"name":"t","kind":["example"]},"profile":{"test":false},"executable":"/t/t"}"#;
+        assert!(executable(example).is_some());
         let library = r#"{"reason":"compiler-artifact","target":{"name":"core"},"profile":{"test":false},"executable":null}"#;
         assert!(executable(library).is_none());
         assert!(executable("warning: no JSON").expect("something").is_err());

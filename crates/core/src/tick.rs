@@ -23,6 +23,9 @@ pub struct Pilot {
     scan: ScanPlanner,
     tick: Span,
     tick_busy: Span,
+    tick_quiet: Span,
+    /// The wait of the last tick, which grows while nothing changes.
+    quiet: Span,
 }
 
 impl Pilot {
@@ -36,6 +39,8 @@ impl Pilot {
             scan: ScanPlanner::new(settings.watch.clone()),
             tick: settings.watch.tick_ms,
             tick_busy: settings.watch.tick_busy_ms,
+            tick_quiet: settings.watch.tick_quiet_ms,
+            quiet: settings.watch.tick_ms,
         }
     }
 
@@ -73,6 +78,12 @@ impl Pilot {
         if self.policy.watches() {
             looks.extend(self.scan.plan(&self.world));
         }
+        let still = changes.is_empty() && is_still(seen);
+        self.quiet = if still {
+            Span(self.quiet.0 * 2).min(self.tick_quiet).max(self.tick)
+        } else {
+            self.tick
+        };
         let next_tick = self.next_tick(!actions.is_empty(), &refused);
         let refused_total = u64::try_from(refused.len()).expect("bounded by the wishes");
         refused.truncate(REFUSED_MAX);
@@ -94,7 +105,7 @@ impl Pilot {
                 .wait()
                 .clamp(self.tick_busy.min(self.tick), self.tick)
         } else {
-            self.tick
+            self.quiet
         }
     }
 
@@ -114,4 +125,12 @@ impl Pilot {
     pub fn bytes(&self) -> usize {
         self.world.slots.bytes() + self.policy.bytes()
     }
+}
+
+/// Nothing came, went, changed its mappings or faulted.
+fn is_still(seen: &Observation) -> bool {
+    seen.exited.is_empty()
+        && seen.objects.is_empty()
+        && seen.answers.is_empty()
+        && seen.processes.iter().all(|process| process.faults == 0)
 }

@@ -88,6 +88,20 @@ fn a_baseline_is_set_once() {
 fn with_nothing_to_do_it_sleeps() {
     let mut driver = Driver::new("mega", &Settings::default());
     assert_eq!(driver.start(Vec::new()).next_tick, Span::millis(250));
+    driver.seconds += 60;
+    let waits: Vec<Span> = (0..4)
+        .map(|_| driver.see(Observation::default()))
+        .map(|plan| plan.next_tick)
+        .collect();
+    assert_eq!(waits.last(), Some(&Span::secs(1)), "{waits:?}");
+    let busy = Observation {
+        processes: vec![ProcessObserved {
+            faults: 1,
+            ..process_observed(1)
+        }],
+        ..Observation::default()
+    };
+    assert_eq!(driver.see(busy).next_tick, Span::millis(250));
 }
 
 #[test]

@@ -12,7 +12,10 @@ use hugepilot_core::machine::Machine;
 use hugepilot_core::observation::{MemoryKind, Sharing, ThpConsent, Unseen};
 use hugepilot_core::outcome::{Cause, OutcomeClass};
 use hugepilot_core::units::{BasePages, Bytes};
+use hugepilot_linux::machine::LiveMachine;
+use hugepilot_linux::sensors::selection::Selection;
 use hugepilot_workers::client::Kind;
+use rustix::thread::{CapabilitySet, CapabilitySets, set_capabilities};
 
 #[test]
 fn the_first_observation_says_everything() {
@@ -398,10 +401,50 @@ fn a_stranger_is_not_acted_upon() {
 #[test]
 fn nobody_is_watched_where_nobody_is_selected() {
     let mut stage = Stage::new(1, &Kind::Anonymous, SLOT);
-    let selection = hugepilot_linux::sensors::selection::Selection::pid(Pid(u32::MAX));
+    let selection = Selection::pid(Pid(u32::MAX));
     stage.machine.select(selection);
     stage.look(&[]);
     assert_eq!(stage.last.exited, [stage.process]);
+}
+
+/// Capabilities belong to a thread, and each test has its own: what this one gives up it alone loses.
+#[test]
+fn the_main_job_needs_two_capabilities() {
+    let mut stage = Stage::new(2, &Kind::Anonymous, SLOT);
+    let two = CapabilitySet::SYS_NICE | CapabilitySet::SYS_PTRACE;
+    let sets = CapabilitySets {
+        effective: two,
+        permitted: two,
+        inheritable: CapabilitySet::empty(),
+    };
+    set_capabilities(None, sets).expect("giving up is always allowed");
+    // A machine of its own, so that it probes and opens everything without the others.
+    stage.machine = LiveMachine::builder()
+        .select(Selection::pid(stage.process.pid))
+        .build()
+        .expect("a live machine");
+    stage.first = stage.machine.observe(&[]).expect("an observation");
+    assert!(
+        blind_to(&stage, Unseen::PartialMappings),
+        "page frames are hidden"
+    );
+    stage.observe();
+    assert_eq!(stage.pages(0), (512, 0));
+    if blind_to(&stage, Unseen::HugeMappings) {
+        // Before 6.7 a huge mapping shows by its frames alone, and what cannot be verified is not done.
+        assert_eq!(stage.split(0).class, OutcomeClass::Unsupported);
+        return;
+    }
+    assert_eq!(verdict(&stage.collapse(0)), (OutcomeClass::Done, None));
+    assert_eq!(verdict(&stage.split(0)), (OutcomeClass::Done, None));
+    let slot = stage.slot(0);
+    let look = Look::ZeroPages {
+        slot,
+        pages_max: BasePages(512),
+    };
+    stage.look(&[look, Look::Nodes(slot)]);
+    assert!(matches!(stage.last.answers[..], [Answer::ZeroPages { .. }]));
+    assert!(!stage.slots[&slot].nodes.is_empty());
 }
 
 fn blind_to(stage: &Stage, what: Unseen) -> bool {

@@ -41,12 +41,13 @@ pub struct WatchArgs {
 
 /// Base pages of a slot that no policy collapses: 78 %, below every threshold.
 const PAGES_DENSE: BasePages = BasePages(400);
-/// Address space of the sparse holder, to weigh what a slot costs in memory: 32,768 slots.
+/// Address space of the sparse holders, to weigh what a slot costs in memory: 32,768 slots, and twice as many.
 const SPARSE: Bytes = Bytes::gib(64);
+const SPARSE_TWICE: Bytes = Bytes::gib(128);
 /// A busy holder faults so often.
 const FAULT_EVERY: Span = Span::millis(10);
 /// The first sweep and what it learns is over after this.
-const WARM_UP: Duration = Duration::from_secs(12);
+const WARM_UP: Duration = Duration::from_secs(30);
 /// Holders touch all of their memory within this.
 const HELD_WITHIN: Duration = Duration::from_secs(120);
 
@@ -146,6 +147,11 @@ fn cases(args: &WatchArgs) -> Vec<Case> {
             spec(slot, BasePages(1)),
         ),
         case("one base page in each slot", 1, spec(SPARSE, BasePages(1))),
+        case(
+            "one base page in each slot",
+            1,
+            spec(SPARSE_TWICE, BasePages(1)),
+        ),
     ]
 }
 
@@ -306,17 +312,19 @@ fn print(figures: &[Figure], json: bool) -> anyhow::Result<()> {
     );
     if let Some(per_slot) = per_slot {
         println!(
-            "\nA slot costs the manager {per_slot:.1} bytes (the last case against the first)."
+            "\nA slot costs the manager {per_slot:.1} bytes (the last case against the one before)."
         );
     }
     Ok(())
 }
 
-/// What a slot costs: the sparse holder's manager against that of the small process.
+/// What a slot costs: what the manager of the larger sparse holder has more than that of the smaller one.
 fn bytes_per_slot(figures: &[Figure]) -> Option<f64> {
-    let (first, last) = (figures.first()?, figures.last()?);
-    let slots = last.bytes_each.0 / Geometry::X86_64.slot().0;
+    let [.., smaller, larger] = figures else {
+        return None;
+    };
+    let slots = (larger.bytes_each - smaller.bytes_each).0 / Geometry::X86_64.slot().0;
     #[expect(clippy::cast_precision_loss, reason = "a mean, shown with one decimal")]
-    let mean = last.manager_bytes.growth_since(first.manager_bytes).0 as f64 / slots as f64;
+    let mean = larger.manager_bytes.growth_since(smaller.manager_bytes).0 as f64 / slots as f64;
     Some(mean)
 }

@@ -64,13 +64,11 @@ impl Stage {
     }
 
     fn take(&mut self, observation: Observation) {
-        for object in observation
-            .objects
-            .iter()
-            .filter(|object| object.mappings.is_empty())
-        {
-            self.slots.retain(|slot, _| slot.object != object.object);
-        }
+        let gone = |slot: &SlotId| {
+            let mut objects = observation.objects.iter();
+            objects.any(|object| object.object == slot.object && object.mappings.is_empty())
+        };
+        self.slots.retain(|slot, _| !gone(slot));
         for slot in &observation.slots {
             self.slots.insert(slot.slot, slot.clone());
         }
