@@ -5,6 +5,7 @@
 //! journal and therefore restored after any end; `mega` and `ingens` leave all switches alone, which is asserted, and run
 //! under `madvise` with no advice given: faults get base pages, as under `never`.
 
+mod bloat;
 pub mod interrupt;
 pub mod machine;
 pub mod manager;
@@ -59,6 +60,9 @@ pub enum Which {
     /// What watching costs, of processors and of memory, with nothing acted on
     #[command(after_help = "Example: sudo hugepilot bench watch --size 8GiB --seconds 20")]
     Watch(watch::WatchArgs),
+    /// Memory that sparse huge pages hold, and what a policy brings back
+    #[command(after_help = "Example: sudo hugepilot bench bloat --size 2GiB")]
+    Bloat(bloat::BloatArgs),
     /// A process that is watched: reads its orders as JSON
     #[command(hide = true)]
     Hold {
@@ -148,6 +152,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
         Which::Faults(faults) => measure(&faults.job()),
         Which::Access(access) => measure(&access.job()),
         Which::Watch(watch) => watch::run(watch),
+        Which::Bloat(bloat) => bloat::run(bloat),
         Which::Hold { spec } => watch::hold(spec),
         Which::Worker { spec } => worker::be(spec),
     }

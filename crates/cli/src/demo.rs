@@ -10,7 +10,7 @@
 //! when dropped, at an error and at Ctrl-C too; after `kill -9` the kernel kills the server, and the next start removes
 //! the rest.
 
-mod cgroup;
+pub mod cgroup;
 mod exec;
 mod load;
 mod redis;
