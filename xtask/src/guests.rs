@@ -30,6 +30,16 @@ enum Program {
     Runs(&'static [&'static str]),
 }
 
+impl Program {
+    /// Cargo's flag that names such a target.
+    const fn flag(&self) -> &'static str {
+        match self {
+            Self::Tests => "--test",
+            Self::Runs(_) => "--example",
+        }
+    }
+}
+
 /// The package that all of them are of.
 const PACKAGE: &str = "hugepilot-linux";
 const EVERY_KERNEL: &[&str] = &["6.1", "6.12", "newest"];
@@ -189,30 +199,34 @@ fn built_binary(name: &str) -> Result<PathBuf> {
         .with_context(|| format!("{name} is not among the guests' binaries"))
 }
 
-/// Builds all test programs; their paths by target.
+/// Builds all test programs; their paths by target. Examples are built apart: `cargo test` would give them a harness.
 fn build_tests() -> Result<BTreeMap<String, PathBuf>> {
-    let mut build = vm::build::static_cargo("test")?;
-    build.args(["--no-run", "--message-format=json", "--package", PACKAGE]);
-    for test in TESTS {
-        let kind = match test.program {
-            Program::Tests => "--test",
-            Program::Runs(_) => "--example",
-        };
-        build.args([kind, test.target]);
+    let mut programs = BTreeMap::new();
+    for (verb, flag) in [("test", "--test"), ("build", "--example")] {
+        let mut build = vm::build::static_cargo(verb)?;
+        if verb == "test" {
+            build.arg("--no-run");
+        }
+        build.args(["--message-format=json", "--package", PACKAGE]);
+        for test in TESTS.iter().filter(|test| test.program.flag() == flag) {
+            build.args([flag, test.target]);
+        }
+        let output = build
+            .stdin(Stdio::null())
+            .stderr(Stdio::inherit())
+            .output()
+            .context("cannot start cargo")?;
+        if !output.status.success() {
+            bail!("the guests' test programs do not build");
+        }
+        let messages = String::from_utf8(output.stdout)
+            .context("cargo printed something that is not UTF-8")?;
+        for program in messages.lines().filter_map(executable) {
+            let (name, path) = program?;
+            programs.insert(name, path);
+        }
     }
-    let output = build
-        .stdin(Stdio::null())
-        .stderr(Stdio::inherit())
-        .output()
-        .context("cannot start cargo")?;
-    if !output.status.success() {
-        bail!("the guests' test programs do not build");
-    }
-    String::from_utf8(output.stdout)
-        .context("cargo printed something that is not UTF-8")?
-        .lines()
-        .filter_map(executable)
-        .collect()
+    Ok(programs)
 }
 
 /// The test program that a line of cargo's JSON tells of, if it does.
