@@ -185,6 +185,56 @@ fn a_huge_slot_in_use_is_not_read_whole_nor_again_at_once() {
 }
 
 #[test]
+fn a_look_that_was_not_answered_is_asked_again() {
+    let mut driver = driver();
+    driver.start(vec![huge(1, 7)]);
+    let quiet = || Observation {
+        scanned: vec![whole(1, 1024)],
+        ..Observation::default()
+    };
+    assert_eq!(zero_looks(&driver.see(quiet())), [(7, 8)]);
+    assert_eq!(zero_looks(&driver.see(zeros(7, 8, 6))), [(7, 512)]);
+    let unanswered = Observation {
+        answers: vec![Answer::Unanswered { slot: slot(1, 7) }],
+        ..Observation::default()
+    };
+    let asked = [
+        driver.see(unanswered),
+        driver.see(quiet()),
+        driver.see(quiet()),
+    ];
+    assert!(asked.iter().any(|plan| zero_looks(plan) == [(7, 512)]));
+}
+
+#[test]
+fn sparse_slots_are_read_whole_a_few_a_tick() {
+    let mut driver = driver();
+    driver.start((0..64).map(|index| huge(1, index)).collect());
+    let mut plan = driver.see(Observation {
+        scanned: vec![whole(1, 1024)],
+        ..Observation::default()
+    });
+    let mut split = std::collections::BTreeSet::new();
+    for _ in 0..60 {
+        let looks = zero_looks(&plan);
+        let bytes: u64 = looks.iter().map(|(_, pages)| pages * 4096).sum();
+        assert!(bytes <= 16 << 20, "{bytes} bytes in one tick");
+        let answer = |(index, pages): (u64, u64)| Answer::ZeroPages {
+            slot: slot(1, index),
+            read: BasePages(pages),
+            zero: BasePages(pages - 1),
+        };
+        let answers = looks.into_iter().map(answer).collect();
+        plan = driver.see(Observation {
+            answers,
+            ..Observation::default()
+        });
+        split.extend(splits(&plan));
+    }
+    assert_eq!(split.len(), 64);
+}
+
+#[test]
 fn zero_looks_stay_within_their_bytes_a_second() {
     let mut settings = Settings::default();
     settings

@@ -86,6 +86,10 @@ const SAMPLE_PAGES: BasePages = BasePages(8);
 const ZERO_LOOKS_MAX: usize = 256;
 /// Scan periods for which the choice of tracked slots stands.
 const TRACK_SCANS: u64 = 2;
+/// Memory read by the zero looks of one tick, at the most (a whole slot may go beyond): what a machine answers at once.
+const LOOK_BYTES_MAX: Bytes = Bytes::mib(14);
+/// Looks in a row that were not answered, after which memory counts as unreadable: more than one process that died.
+const UNREADABLE_AFTER: u32 = 64;
 /// Slots gone through in one tick for one worth a look, at the most.
 const LOOK_STEPS_MAX: usize = 1024;
 
@@ -174,7 +178,8 @@ pub struct Mega {
     probe_credit: f64,
     credited_at: Option<Instant>,
     useless_splits: u32,
-    unreadable: bool,
+    /// Looks in a row that were not answered.
+    unanswered: u32,
 }
 
 impl Mega {
@@ -194,7 +199,7 @@ impl Mega {
             probe_credit: 0.0,
             credited_at: None,
             useless_splits: 0,
-            unreadable: false,
+            unanswered: 0,
         }
     }
 
@@ -325,6 +330,11 @@ impl Mega {
         self.useless_splits >= USELESS_SPLITS_MAX
     }
 
+    /// Memory seems not to be readable here at all.
+    fn is_unreadable(&self) -> bool {
+        self.unanswered >= UNREADABLE_AFTER
+    }
+
     fn learn_zeros(&mut self, world: &World, answers: &[Answer]) {
         let seconds = seconds(world.at);
         for answer in answers {
@@ -333,7 +343,7 @@ impl Mega {
                     self.learn_zero(world, *slot, *read, *zero, seconds)
                 }
                 Answer::Unanswered { slot } => {
-                    self.unreadable = true;
+                    self.unanswered = self.unanswered.saturating_add(1);
                     if let Some(memory) = self.slots.get_mut(*slot) {
                         memory.looked_s = seconds;
                     }
@@ -355,7 +365,7 @@ impl Mega {
         };
         let full = read >= world.geometry.slot_pages();
         let sparse = Ratio::of((read - zero).0, read.0) < self.params.present_keep;
-        self.unreadable = false;
+        self.unanswered = 0;
         memory.looked_s = seconds;
         memory.flags.suspect = sparse && !full;
         if full {
@@ -400,13 +410,20 @@ impl Mega {
 
     /// Quiet huge slots to look into, going round, as far as the bytes a second allow.
     fn zero_looks(&mut self, world: &World) -> Vec<Look> {
-        if self.splitting_is_useless() || self.unreadable {
+        if self.splitting_is_useless() {
             return Vec::new();
         }
+        // Where nothing was answered for long, one look at a time finds out whether that has changed.
+        let most = if self.is_unreadable() {
+            1
+        } else {
+            ZERO_LOOKS_MAX
+        };
+        let mut bytes = Bytes::ZERO;
         let mut looks = Vec::new();
         let mut last = None;
         for (slot, _) in self.slots.after(self.look_from).take(LOOK_STEPS_MAX) {
-            if self.read_credit <= 0.0 || looks.len() >= ZERO_LOOKS_MAX {
+            if self.read_credit <= 0.0 || looks.len() >= most || bytes >= LOOK_BYTES_MAX {
                 break;
             }
             last = Some(slot);
@@ -415,6 +432,7 @@ impl Mega {
             };
             #[expect(clippy::cast_precision_loss, reason = "a credit in bytes")]
             let cost = world.geometry.bytes(pages_max).0 as f64;
+            bytes += world.geometry.bytes(pages_max);
             self.read_credit -= cost;
             looks.push(Look::ZeroPages { slot, pages_max });
         }
@@ -442,7 +460,7 @@ impl Mega {
 
     /// A quiet huge slot to split in order to see inside, where reading is refused.
     fn probe(&mut self, world: &World) -> Option<Planned> {
-        if !self.unreadable || self.probe_credit < 1.0 {
+        if !self.is_unreadable() || self.probe_credit < 1.0 {
             return None;
         }
         let found = {
