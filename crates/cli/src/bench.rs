@@ -6,6 +6,7 @@
 //! under `madvise` with no advice given: faults get base pages, as under `never`.
 
 mod bloat;
+mod holder;
 pub mod interrupt;
 pub mod machine;
 pub mod manager;

@@ -4,9 +4,9 @@
 //! switch is put back, so that the kernel makes no further huge pages, and a policy manages the holder. What comes back
 //! is read from the holder's own cgroup: resident size would fall before the memory does.
 
+use super::holder::Holder;
 use super::interrupt::Interrupt;
 use super::manager::Manager;
-use super::pipe::Lines;
 use super::switches::Switches;
 use super::{machine, own_program, size};
 use crate::demo::cgroup::Cgroup;
@@ -16,7 +16,7 @@ use hugepilot_bench::schedule::Mode;
 use hugepilot_bench::table;
 use hugepilot_core::units::{BasePages, Bytes, Span};
 use serde::Serialize;
-use std::process::{Child, ExitCode, Stdio};
+use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 /// `bench bloat`.
@@ -43,8 +43,6 @@ pub struct BloatArgs {
 const CLOSE: f64 = 1.05;
 /// The cgroup is read so often.
 const POLL: Duration = Duration::from_millis(250);
-/// A holder touches all its slots within this.
-const HELD_WITHIN: Duration = Duration::from_secs(60);
 
 /// One holder's memory.
 #[derive(Debug, Clone, Serialize)]
@@ -87,16 +85,6 @@ pub fn run(args: &BloatArgs) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-struct Killed(Child);
-
-impl Drop for Killed {
-    fn drop(&mut self) {
-        // It may have ended by itself, and is then only reaped.
-        drop(self.0.kill());
-        drop(self.0.wait());
-    }
-}
-
 fn measure(
     args: &BloatArgs,
     mode: Mode,
@@ -110,13 +98,11 @@ fn measure(
         Mode::Always | Mode::Mega | Mode::Ingens => Mode::Always,
     };
     let held = switches.hold(touching)?;
-    let (holder, lines) = holder(args, &cgroup)?;
-    lines
-        .next(HELD_WITHIN, interrupt)?
-        .context("the holder ended at once")?;
+    let holder = holder(args, &cgroup)?;
+    holder.wait(interrupt)?;
     drop(held);
     let touched_bytes = cgroup.charged()?;
-    let manager = Manager::start_for(mode, holder.0.id(), &args.sets, interrupt)?;
+    let manager = Manager::start_for(mode, holder.pid(), &args.sets, interrupt)?;
     let seconds = match (&manager, base) {
         (Some(_), Some(base)) => settle(args, &cgroup, base, interrupt)?,
         (Some(_), None) | (None, _) => None,
@@ -135,7 +121,7 @@ fn measure(
     })
 }
 
-fn holder(args: &BloatArgs, cgroup: &Cgroup) -> anyhow::Result<(Killed, Lines)> {
+fn holder(args: &BloatArgs, cgroup: &Cgroup) -> anyhow::Result<Holder> {
     let spec = HoldSpec {
         bytes: args.size,
         pages_per_slot: BasePages(1),
@@ -153,10 +139,7 @@ fn holder(args: &BloatArgs, cgroup: &Cgroup) -> anyhow::Result<(Killed, Lines)> 
         .arg(own)
         .args(["bench", "hold"])
         .arg(serde_json::to_string(&spec)?);
-    command.stdin(Stdio::null()).stdout(Stdio::piped());
-    let mut child = Killed(command.spawn().context("cannot start a holder")?);
-    let output = child.0.stdout.take().context("a holder without output")?;
-    Ok((child, Lines::of(output)?))
+    Holder::start(&mut command)
 }
 
 /// Waits until the memory is back, or time is up.

@@ -4,9 +4,9 @@
 //! (`--dry-run`). Once its first sweep is over, its processor time is read from the scheduler's own count. Slots are
 //! touched so that no policy wants to collapse them: what is timed is watching alone.
 
+use super::holder::{Holder, Killed};
 use super::interrupt::Interrupt;
 use super::machine;
-use super::pipe::Lines;
 use super::{die_with_parent, own_program, size};
 use anyhow::{Context, bail};
 use hugepilot_bench::hold::{self, HoldSpec};
@@ -48,8 +48,6 @@ const SPARSE_TWICE: Bytes = Bytes::gib(128);
 const FAULT_EVERY: Span = Span::millis(10);
 /// The first sweep and what it learns is over after this.
 const WARM_UP: Duration = Duration::from_secs(30);
-/// Holders touch all of their memory within this.
-const HELD_WITHIN: Duration = Duration::from_secs(120);
 
 /// One case: so many holders of one shape.
 #[derive(Debug, Clone)]
@@ -174,28 +172,15 @@ pub fn hold(spec: &str) -> anyhow::Result<ExitCode> {
     }
 }
 
-/// A child that is killed when dropped.
-struct Killed(Child);
-
-impl Drop for Killed {
-    fn drop(&mut self) {
-        // It may have ended by itself, and is then only reaped.
-        drop(self.0.kill());
-        drop(self.0.wait());
-    }
-}
-
 fn measure(case: &Case, time: Duration, interrupt: &Interrupt) -> anyhow::Result<Figure> {
     let (_file, spec) = shared_file(case)?;
     let holders = (0..case.holders)
         .map(|_| holder(&spec))
         .collect::<anyhow::Result<Vec<_>>>()?;
-    for (_, lines) in &holders {
-        lines
-            .next(HELD_WITHIN, interrupt)?
-            .context("a holder ended at once")?;
+    for holder in &holders {
+        holder.wait(interrupt)?;
     }
-    let manager = Killed(manager(holders.iter().map(|(child, _)| child.0.id()))?);
+    let manager = Killed(manager(holders.iter().map(Holder::pid))?);
     let pid = manager.0.id();
     interrupt.sleep(WARM_UP)?;
     let (cpu, began) = (processor_time(pid)?, Instant::now());
@@ -229,15 +214,12 @@ fn shared_file(case: &Case) -> anyhow::Result<(Option<File>, HoldSpec)> {
     Ok((Some(file), spec))
 }
 
-fn holder(spec: &HoldSpec) -> anyhow::Result<(Killed, Lines)> {
+fn holder(spec: &HoldSpec) -> anyhow::Result<Holder> {
     let mut command = own_program();
     command
         .args(["bench", "hold"])
         .arg(serde_json::to_string(spec)?);
-    command.stdin(Stdio::null()).stdout(Stdio::piped());
-    let mut child = Killed(command.spawn().context("cannot start a holder")?);
-    let output = child.0.stdout.take().context("a holder without output")?;
-    Ok((child, Lines::of(output)?))
+    Holder::start(&mut command)
 }
 
 fn manager(pids: impl Iterator<Item = u32>) -> anyhow::Result<Child> {
