@@ -40,6 +40,18 @@ pub enum BenchError {
         /// Why.
         source: std::io::Error,
     },
+    /// There is no 1 GiB page to be had.
+    #[error(
+        "no free 1 GiB page: boot with hugepagesz=1G hugepages=1, or write 1 to \
+         /sys/kernel/mm/hugepages/hugepages-1048576kB/nr_hugepages, or use --backing ordinary"
+    )]
+    NoGiganticPage {
+        /// What the kernel said.
+        source: rustix::io::Errno,
+    },
+    /// A virtual PMU that this program cannot use.
+    #[error("the virtual PMU: {0}")]
+    VirtualPmu(hugepilot_vpmu::NotThere),
     /// The histogram refused its bounds.
     #[error("histogram: {0:?}")]
     Histogram(hdrhistogram::CreationError),

@@ -12,7 +12,7 @@ use hugepilot_core::units::{Bytes, Span};
 fn ranges(plan: &Plan) -> Vec<(u64, u64)> {
     let of = |look: &Look| match look {
         Look::PageTables(range) => Some((range.first, range.end())),
-        Look::ZeroPages { .. } | Look::Nodes(_) | Look::Track { .. } => None,
+        Look::ZeroPages { .. } | Look::Nodes(_) | Look::Track { .. } | Look::Sample { .. } => None,
     };
     plan.looks.iter().filter_map(of).collect()
 }

@@ -25,10 +25,12 @@ const TRACE: &str = "hugepilot-trace";
 const BENCH: &str = "hugepilot-bench";
 const CONFORMANCE: &str = "hugepilot-conformance";
 const WORKERS: &str = "hugepilot-workers";
+const VPMU: &str = "hugepilot-vpmu";
+const PLUGIN: &str = "qemu-plugin";
 const CLI: &str = "hugepilot";
 
 /// The fences of the house.
-pub const CRATES: [Fence; 10] = [
+pub const CRATES: [Fence; 12] = [
     Fence {
         name: CORE,
         uses: &[],
@@ -36,7 +38,7 @@ pub const CRATES: [Fence; 10] = [
     },
     Fence {
         name: LINUX,
-        uses: &[CORE],
+        uses: &[CORE, VPMU],
         tests_use: &[CONFORMANCE, WORKERS],
     },
     Fence {
@@ -51,7 +53,7 @@ pub const CRATES: [Fence; 10] = [
     },
     Fence {
         name: BENCH,
-        uses: &[CORE],
+        uses: &[CORE, VPMU],
         tests_use: &[],
     },
     Fence {
@@ -66,8 +68,19 @@ pub const CRATES: [Fence; 10] = [
     },
     Fence {
         name: WORKERS,
+        uses: &[VPMU],
+        tests_use: &[],
+    },
+    Fence {
+        name: VPMU,
         uses: &[],
         tests_use: &[],
+    },
+    // Under a licence of its own: it uses what both sides need, and nothing uses it.
+    Fence {
+        name: PLUGIN,
+        uses: &[VPMU],
+        tests_use: &[CORE],
     },
     Fence {
         name: "hugepilot-house",

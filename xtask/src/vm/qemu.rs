@@ -26,6 +26,7 @@ use rustix::process::{
 use super::cache::Kernel;
 use super::command;
 use super::console::{LastWords, Tail};
+use super::pmu::Pmu;
 use super::topology::Topology;
 
 const QEMU: &str = "qemu-system-x86_64";
@@ -40,6 +41,7 @@ pub struct Machine {
     pub topology: Topology,
     /// In addition to ours.
     pub kernel_arguments: Vec<String>,
+    pub pmu: Option<Pmu>,
 }
 
 impl fmt::Display for Machine {
@@ -69,6 +71,9 @@ impl Machine {
         let mut arguments: Vec<String> = fixed.concat().into_iter().map(str::to_owned).collect();
         arguments.extend(["-nodefaults", "-no-user-config", "-no-reboot"].map(str::to_owned));
         arguments.extend(self.topology.arguments());
+        if let Some(pmu) = &self.pmu {
+            arguments.extend(pmu.arguments(&self.topology));
+        }
         let command_line = [&[KERNEL_ARGUMENTS.to_owned()], &self.kernel_arguments[..]]
             .concat()
             .join(" ");
@@ -290,7 +295,7 @@ fn pipe_to_qemu() -> Result<(OwnedFd, OwnedFd)> {
     Ok((ours, theirs))
 }
 
-fn inherited_path(descriptor: &impl AsFd) -> String {
+pub fn inherited_path(descriptor: &impl AsFd) -> String {
     format!("/dev/fd/{}", descriptor.as_fd().as_raw_fd())
 }
 
@@ -375,6 +380,7 @@ mod tests {
             },
             topology: Topology::even(1, 2, Mebibytes(512)).unwrap(),
             kernel_arguments: vec!["a=1".into(), "b".into()],
+            pmu: None,
         };
         let path = |name: &str| format!("/dev/fd/{name}");
         let ports = PortPaths {
