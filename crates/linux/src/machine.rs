@@ -26,6 +26,7 @@ use crate::sensors::page_tables::{Method, PageTables};
 use crate::sensors::regions::Devices;
 use crate::sensors::scan::Scanner;
 use crate::sensors::selection::Selection;
+use crate::sensors::suspects::Suspects;
 use crate::sys::time;
 use crate::tracker::AccessTracker;
 use hugepilot_core::action::Action;
@@ -37,7 +38,7 @@ use hugepilot_core::observation::{BlindSpot, Observation, SlotObserved, Unseen};
 use hugepilot_core::outcome::Outcome;
 use hugepilot_core::units::{Instant, Ratio, Span};
 use processes::Processes;
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Share of one core that looking may cost, by default.
 pub const WATCH_CPU_MAX_DEFAULT: f64 = 0.01;
@@ -62,8 +63,8 @@ pub struct LiveMachine {
     switches: Option<Box<dyn SystemSwitches>>,
     /// Slots that were acted upon since the last observation.
     acted: Vec<SlotId>,
-    /// Slots that may hold a partially mapped huge page, in the order they came.
-    suspects: VecDeque<SlotId>,
+    /// Slots that may hold a partially mapped huge page.
+    suspects: Suspects,
     /// Slots said to hold one.
     partial: BTreeSet<SlotId>,
     /// For reading contents.
@@ -185,7 +186,7 @@ impl Builder {
             tracker: self.tracker,
             switches: self.switches,
             acted: Vec::new(),
-            suspects: VecDeque::new(),
+            suspects: Suspects::default(),
             partial: BTreeSet::new(),
             contents: Vec::new(),
             observed_at: None,

@@ -15,4 +15,5 @@ pub mod ranges;
 pub mod regions;
 pub mod scan;
 pub mod selection;
+pub mod suspects;
 pub mod watched;
