@@ -51,7 +51,10 @@ mod tests {
     #[test]
     fn who_waits_is_not_queued_again() {
         let mut suspects = Suspects::default();
-        [1, 2, 1, 1].map(slot).map(|slot| suspects.add(slot));
+        [1, 2, 1, 1]
+            .map(slot)
+            .into_iter()
+            .for_each(|slot| suspects.add(slot));
         assert_eq!(suspects.take(), Some(slot(1)));
         suspects.add(slot(1));
         assert_eq!(suspects.take(), Some(slot(2)));
