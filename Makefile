@@ -18,6 +18,10 @@ export PATH := $(CURDIR)/target/tools:$(PATH)
 TEST_TARGET := CARGO_TARGET_$(shell uname -m | tr a-z A-Z)_UNKNOWN_LINUX_GNU_RUNNER
 TEST_RUNNER := $(if $(SUDO),env $(TEST_TARGET)="sudo --preserve-env env PATH=$(PATH)",)
 
+# Rights are asked for only where the place needs them.
+INSTALL_SUDO = $(if $(wildcard $(DESTDIR)$(PREFIX)/.),$(if $(shell test -w "$(DESTDIR)$(PREFIX)" || echo no),$(SUDO)))
+UNINSTALL_SUDO = $(if $(shell test -w "$(DESTDIR)$(PREFIX)/bin" || echo no),$(SUDO))
+
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 .PHONY: help demo test test-host test-guests test-long numa-table lint bless install uninstall clean
@@ -57,14 +61,16 @@ lint: ## rustfmt and clippy, which Debian's packages of Rust do not all have
 bless: ## Write the generated tables of docs/ anew
 	HUGEPILOT_BLESS=1 $(CARGO) test --locked --package hugepilot-house --package hugepilot-linux --test house --test support
 
-install: ## Build and install the program under PREFIX (/usr/local)
+install: ## Build and install the program and the C library under PREFIX (/usr/local)
 	@scripts/setup.sh build
 	$(CARGO) build --release --locked
-	$(if $(wildcard $(DESTDIR)$(PREFIX)/.),$(if $(shell test -w "$(DESTDIR)$(PREFIX)" || echo no),$(SUDO))) \
-		install -D -m 0755 target/release/hugepilot "$(DESTDIR)$(PREFIX)/bin/hugepilot"
+	crates/hugetlb/link.sh target/c-library
+	$(INSTALL_SUDO) install -D -m 0755 target/release/hugepilot "$(DESTDIR)$(PREFIX)/bin/hugepilot"
+	$(INSTALL_SUDO) env DESTDIR="$(DESTDIR)" crates/hugetlb/install.sh install target/c-library "$(PREFIX)"
 
-uninstall: ## Remove it again
-	$(if $(shell test -w "$(DESTDIR)$(PREFIX)/bin" || echo no),$(SUDO)) rm -f "$(DESTDIR)$(PREFIX)/bin/hugepilot"
+uninstall: ## Remove them again
+	$(UNINSTALL_SUDO) rm -f "$(DESTDIR)$(PREFIX)/bin/hugepilot"
+	$(UNINSTALL_SUDO) env DESTDIR="$(DESTDIR)" crates/hugetlb/install.sh uninstall target/c-library "$(PREFIX)"
 
 clean: ## Remove what was built; downloaded kernels stay
 	$(CARGO) clean

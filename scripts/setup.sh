@@ -53,8 +53,9 @@ have_rust() {
     new_enough "${CARGO:-cargo}" && new_enough "${RUSTC:-rustc}"
 }
 
+# binutils beyond the linker make the C library and look into it; gcc brings them.
 have_linker() {
-    have cc && [ -e "$(cc -print-file-name=crt1.o)" ]
+    have cc && have objcopy && [ -e "$(cc -print-file-name=crt1.o)" ]
 }
 
 # Guests run static binaries, which need the static C library.
@@ -89,7 +90,7 @@ rust_packages() {
 
 want_build() {
     have_rust || for package in $(rust_packages); do want "$package"; done
-    have_linker || { want gcc; want libc6-dev; }
+    have_linker || { want gcc; want libc6-dev; want binutils; }
     have_certificates || want ca-certificates
     have make || want make
 }

@@ -259,7 +259,7 @@ fn check(job: &Job<'_>) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Warms the memory, then runs all rounds.
+/// Runs all rounds, the memory warmed before each run.
 fn all_rounds(
     job: &Job<'_>,
     switches: &Switches,
@@ -268,10 +268,11 @@ fn all_rounds(
     let schedule = schedule::rounds(&job.common.modes, job.common.rounds);
     let all: u64 = schedule.iter().map(|round| round.len() as u64).sum();
     let bar = progress(all);
-    warm(job, switches, interrupt, &bar)?;
+    bar.set_message("warming the memory");
     let mut runs = Vec::new();
     for (round, cells) in (0..).zip(&schedule) {
         for cell in cells {
+            warm(job, switches, interrupt)?;
             bar.set_message(format!("round {} of {}: {cell}", round + 1, schedule.len()));
             runs.push(one(job, *cell, round, switches, interrupt)?);
             bar.inc(1);
@@ -288,15 +289,9 @@ fn progress(all: u64) -> ProgressBar {
     bar
 }
 
-/// Touches and frees twice the memory once in base pages and once in huge pages, so that a hypervisor has backed what the
-/// rounds will get.
-fn warm(
-    job: &Job<'_>,
-    switches: &Switches,
-    interrupt: &Interrupt,
-    bar: &ProgressBar,
-) -> anyhow::Result<()> {
-    bar.set_message("warming the memory");
+/// Touches and frees twice the memory, so that a hypervisor has backed what the next run will get. Before each run: a
+/// guest that reports its free memory is soon without it again.
+fn warm(job: &Job<'_>, switches: &Switches, interrupt: &Interrupt) -> anyhow::Result<()> {
     let room = machine::memory_available()?.growth_since(SPARE);
     let twice = Bytes(job.common.size.0 * 2);
     let spec = WorkerSpec {
@@ -312,10 +307,8 @@ fn warm(
         mmap_watch: false,
         ..job.unmanaged
     };
-    for mode in [Mode::Never, Mode::Always] {
-        let _switch = switches.hold(mode)?;
-        worker::Worker::start(&spec)?.measure(interrupt)?;
-    }
+    let _switch = switches.hold(Mode::Always)?;
+    worker::Worker::start(&spec)?.measure(interrupt)?;
     Ok(())
 }
 

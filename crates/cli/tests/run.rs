@@ -75,6 +75,31 @@ fn signals_are_passed_on() {
     }
 }
 
+/// The state letter of a process.
+fn state(pid: u32) -> Option<String> {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    let after_name = stat.rsplit_once(')')?.1;
+    after_name.split_whitespace().next().map(str::to_owned)
+}
+
+#[test]
+fn both_stop_and_both_go_on() {
+    let mut child = shell("echo $$; read line; exit 9");
+    let mut lines = BufReader::new(child.stdout.take().expect("piped")).lines();
+    let command = lines.next().expect("a line").expect("a pipe of ours");
+    let command: u32 = command.parse().expect("the shell's pid");
+    let both = [child.id(), command];
+    let stopped = |pid: &u32| state(*pid).as_deref() == Some("T");
+    signal(child.id(), "TSTP");
+    wait_for("both to stop", || both.iter().all(stopped).then_some(()));
+    signal(child.id(), "CONT");
+    wait_for("both to go on", || {
+        (!both.iter().any(stopped)).then_some(())
+    });
+    drop(child.stdin.take());
+    assert_eq!(child.wait().expect("a child of ours").code(), Some(9));
+}
+
 #[test]
 fn a_child_that_lost_its_parent_is_managed_and_reaped() {
     let mut child = hugepilot()

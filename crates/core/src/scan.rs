@@ -2,8 +2,9 @@
 //!
 //! **Problem.** Page tables change without a sign, and reading them costs: 13 ms for 8 GiB in base pages, all of it
 //! under the target's lock. **Approach.** Each object is swept from end to end, in pieces; a sweep begins when its
-//! object is due. An object whose processes fault, or whose mappings changed, is due after `scan_period_ms`; each sweep
-//! that finds no change doubles the wait, up to `quiet_period_ms`. All sweeps share one budget of processor time, and a
+//! object is due. An object whose mappings changed, or whose last sweep found changes, is due after `scan_period_ms`; each
+//! sweep that finds no change doubles the wait: up to four periods while its processes fault (the faults may be others'),
+//! else up to `quiet_period_ms`. All sweeps share one budget of processor time, and a
 //! piece is charged by what its slots have cost so far. **Bounds.** `slots_per_tick_max` slots a tick; over the long
 //! run no more than `cpu_max` of one core; state of 56 bytes an object.
 
@@ -43,6 +44,8 @@ const SLOT_COST_NS: f64 = 3_200.0;
 const PIECE_COST: Span = Span::micros(5);
 /// The part of `cpu_max` that the sensors' own count may use; the rest is for what nobody counts: folding and planning.
 const COUNTED_SHARE: f64 = 0.8;
+/// Scan periods that memory of a process that faults waits at the most, where its sweeps find no change.
+const FAULTING_WAIT: u64 = 4;
 /// Processor time that looking may save up.
 const BURST: Span = Span::millis(10);
 
@@ -94,18 +97,21 @@ impl ScanPlanner {
                 sweep.changed = true;
             }
         }
-        for object in active(world, seen) {
-            self.hurry(object, seen.at);
+        let soon = self.params.scan_period_ms;
+        for object in faulting(world, seen) {
+            self.hurry(object, seen.at, Span(soon.0 * FAULTING_WAIT));
+        }
+        for object in mapped_anew(world, seen) {
+            self.hurry(object, seen.at, soon);
         }
     }
 
-    /// An object is in use: it is due a scan period after its last sweep, not later.
-    fn hurry(&mut self, object: ObjectId, at: Instant) {
-        let soon = self.params.scan_period_ms;
+    /// An object is in use: it is due `soon` after its last sweep, not later.
+    fn hurry(&mut self, object: ObjectId, at: Instant, soon: Span) {
         let sweep = self.sweeps.entry(object).or_insert(Sweep {
             due: at,
             cursor: None,
-            wait: soon,
+            wait: self.params.scan_period_ms,
             changed: true,
         });
         if sweep.wait > soon {
@@ -178,8 +184,8 @@ fn finish(sweep: &mut Sweep, at: Instant, params: &WatchParams) {
     sweep.changed = false;
 }
 
-/// Objects that this tick shows in use: new or with changed mappings, or of a process that faults.
-fn active(world: &World, seen: &Observation) -> BTreeSet<ObjectId> {
+/// Objects of processes that faulted in this tick.
+fn faulting(world: &World, seen: &Observation) -> BTreeSet<ObjectId> {
     let faulting: BTreeSet<_> = seen
         .processes
         .iter()
@@ -193,12 +199,18 @@ fn active(world: &World, seen: &Observation) -> BTreeSet<ObjectId> {
                 .iter()
                 .any(|mapping| faulting.contains(&mapping.process))
     });
+    mapped.map(|(object, _)| *object).collect()
+}
+
+/// Objects that are new in this tick, or whose mappings changed.
+fn mapped_anew<'a>(
+    world: &'a World,
+    seen: &'a Observation,
+) -> impl Iterator<Item = ObjectId> + use<'a> {
     seen.objects
         .iter()
         .map(|object| object.object)
         .filter(|object| world.objects.contains_key(object))
-        .chain(mapped.map(|(object, _)| *object))
-        .collect()
 }
 
 /// The runs of slots of an object that some managed mapping covers whole, in order, none twice.

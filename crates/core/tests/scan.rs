@@ -133,8 +133,8 @@ fn quiet_memory_is_read_ever_less_often() {
     );
     let (_, read) = spent(1024, 10, 1_000, 160);
     assert!(
-        read >= 1024 * 100,
-        "{} sweeps of memory in use",
+        (1024 * 36..=1024 * 45).contains(&read),
+        "{} sweeps of memory whose process faults elsewhere",
         read / 1024
     );
 }

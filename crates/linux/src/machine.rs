@@ -32,6 +32,7 @@ use crate::sensors::page_tables::{Method, PageTables};
 use crate::sensors::regions::Devices;
 use crate::sensors::scan::Scanner;
 use crate::sensors::selection::Selection;
+use crate::sensors::suspects::Suspects;
 use crate::sensors::walks::WalkCounters;
 use crate::sys::time;
 use crate::tracker::AccessTracker;
@@ -46,7 +47,7 @@ use hugepilot_core::outcome::Outcome;
 use hugepilot_core::units::{Instant, Ratio, Span};
 use processes::Processes;
 use samples::Sampling;
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Share of one core that looking may cost, by default.
 pub const WATCH_CPU_MAX_DEFAULT: f64 = 0.01;
@@ -74,8 +75,8 @@ pub struct LiveMachine {
     collisions: Collisions,
     /// Slots that were acted upon since the last observation.
     acted: Vec<SlotId>,
-    /// Slots that may hold a partially mapped huge page, in the order they came.
-    suspects: VecDeque<SlotId>,
+    /// Slots that may hold a partially mapped huge page.
+    suspects: Suspects,
     /// Slots said to hold one.
     partial: BTreeSet<SlotId>,
     /// For reading contents.
@@ -231,7 +232,7 @@ impl Builder {
             switches: self.switches,
             collisions: Collisions::default(),
             acted: Vec::new(),
-            suspects: VecDeque::new(),
+            suspects: Suspects::default(),
             partial: BTreeSet::new(),
             contents: Vec::new(),
             observed_at: None,
@@ -384,11 +385,6 @@ impl LiveMachine {
         self.budget.spend(tick.charged);
         let mut observation = tick.observation;
         observation.objects = self.objects.take_changed();
-        let gone = observation
-            .objects
-            .iter()
-            .filter(|object| object.mappings.is_empty());
-        self.forget_touches(gone.map(|object| object.object));
         let gone = observation
             .objects
             .iter()

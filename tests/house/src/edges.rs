@@ -22,6 +22,7 @@ const CORE: &str = "hugepilot-core";
 const LINUX: &str = "hugepilot-linux";
 const SIM: &str = "hugepilot-sim";
 const TRACE: &str = "hugepilot-trace";
+const HUGETLB: &str = "hugepilot-hugetlb";
 const BENCH: &str = "hugepilot-bench";
 const CONFORMANCE: &str = "hugepilot-conformance";
 const WORKERS: &str = "hugepilot-workers";
@@ -30,7 +31,7 @@ const PLUGIN: &str = "qemu-plugin";
 const CLI: &str = "hugepilot";
 
 /// The fences of the house.
-pub const CRATES: [Fence; 12] = [
+pub const CRATES: [Fence; 13] = [
     Fence {
         name: CORE,
         uses: &[],
@@ -50,6 +51,11 @@ pub const CRATES: [Fence; 12] = [
         name: TRACE,
         uses: &[CORE],
         tests_use: &[SIM],
+    },
+    Fence {
+        name: HUGETLB,
+        uses: &[],
+        tests_use: &[],
     },
     Fence {
         name: BENCH,
@@ -95,7 +101,7 @@ pub const CRATES: [Fence; 12] = [
 ];
 
 /// Edges that must never be, at any distance: who, and whom it must not reach.
-pub const NEVER: [(&str, &str); 7] = [
+pub const NEVER: [(&str, &str); 10] = [
     (SIM, LINUX),
     (LINUX, SIM),
     (LINUX, TRACE),
@@ -103,6 +109,10 @@ pub const NEVER: [(&str, &str); 7] = [
     ("hugepilot-view", LINUX),
     (BENCH, LINUX),
     (CONFORMANCE, CLI),
+    // It is a C library, built apart: a program uses it by its C interface.
+    (CLI, HUGETLB),
+    (LINUX, HUGETLB),
+    (BENCH, HUGETLB),
 ];
 
 /// The part of `cargo metadata` that is used here.

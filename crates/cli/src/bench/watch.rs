@@ -31,6 +31,9 @@ pub struct WatchArgs {
     /// Processes of the largest crowd
     #[arg(long, default_value_t = 1000, value_parser = clap::value_parser!(u32).range(1..=5000))]
     crowd: u32,
+    /// Only the cases whose names hold this
+    #[arg(long, value_name = "TEXT", default_value = "")]
+    case: String,
     /// Seconds that each case is timed
     #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u64).range(1..=3600))]
     seconds: u64,
@@ -44,6 +47,8 @@ const PAGES_DENSE: BasePages = BasePages(400);
 /// Address space of the sparse holders, to weigh what a slot costs in memory: 32,768 slots, and twice as many.
 const SPARSE: Bytes = Bytes::gib(64);
 const SPARSE_TWICE: Bytes = Bytes::gib(128);
+/// The cases of these two.
+const SPARSE_CASE: &str = "one base page in each slot";
 /// A busy holder faults so often.
 const FAULT_EVERY: Span = Span::millis(10);
 /// The first sweep and what it learns is over after this.
@@ -83,7 +88,14 @@ pub fn run(args: &WatchArgs) -> anyhow::Result<ExitCode> {
         bail!("{available} of memory are available and {needed} are needed: use a smaller --size");
     }
     let interrupt = Interrupt::install()?;
-    let cases = cases(args);
+    let mut cases = cases(args);
+    cases.retain(|case| case.name.contains(&args.case));
+    if cases.is_empty() {
+        bail!(
+            "no case has {:?} in its name: leave --case out to see all names",
+            args.case
+        );
+    }
     let bar = super::progress(cases.len() as u64);
     let mut figures = Vec::new();
     for case in cases {
@@ -144,12 +156,8 @@ fn cases(args: &WatchArgs) -> Vec<Case> {
             args.crowd,
             spec(slot, BasePages(1)),
         ),
-        case("one base page in each slot", 1, spec(SPARSE, BasePages(1))),
-        case(
-            "one base page in each slot",
-            1,
-            spec(SPARSE_TWICE, BasePages(1)),
-        ),
+        case(SPARSE_CASE, 1, spec(SPARSE, BasePages(1))),
+        case(SPARSE_CASE, 1, spec(SPARSE_TWICE, BasePages(1))),
     ]
 }
 
@@ -302,7 +310,11 @@ fn print(figures: &[Figure], json: bool) -> anyhow::Result<()> {
 
 /// What a slot costs: what the manager of the larger sparse holder has more than that of the smaller one.
 fn bytes_per_slot(figures: &[Figure]) -> Option<f64> {
-    let [.., smaller, larger] = figures else {
+    let sparse: Vec<&Figure> = figures
+        .iter()
+        .filter(|figure| figure.case == SPARSE_CASE)
+        .collect();
+    let [smaller, larger] = sparse[..] else {
         return None;
     };
     let slots = (larger.bytes_each - smaller.bytes_each).0 / Geometry::X86_64.slot().0;

@@ -77,7 +77,7 @@ pub struct HowArgs {
     /// Print JSON lines: the start, every action, the summary
     #[arg(long)]
     pub json: bool,
-    /// Take DAMON over from whoever uses it, until the end
+    /// Turn off DAMON_STAT, the kernel's own statistics, where it holds DAMON, until the end
     #[arg(long)]
     pub take_damon: bool,
     /// Keep khugepaged from undoing splits, until the end

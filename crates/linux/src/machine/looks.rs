@@ -160,7 +160,11 @@ impl LiveMachine {
         let Some(tracker) = &mut self.tracker else {
             return;
         };
-        for (slot, accessed) in tracker.poll(tick.now) {
+        let readings = tracker.poll(tick.now);
+        for spot in tracker.blind() {
+            tick.blind(spot.process, spot.what, spot.why);
+        }
+        for (slot, accessed) in readings {
             self.slot_said(slot, tick).accessed = Some(accessed);
         }
     }

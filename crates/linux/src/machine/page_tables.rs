@@ -10,10 +10,8 @@ use crate::sys::{Errno, time};
 use hugepilot_core::ids::{ObjectId, SlotId, SlotRange};
 use hugepilot_core::observation::{SlotObserved, Unseen};
 
-/// Slots looked at for partially mapped huge pages in one tick; each costs some 20 µs.
-const SUSPECTS_A_TICK: usize = 64;
-/// Slots that wait for that, at the most: the rest is found when it changes again.
-const SUSPECTS_MAX: usize = 4096;
+/// Slots looked at for partially mapped huge pages in one tick; each costs some 20 µs, and the allowance may end it sooner.
+const SUSPECTS_A_TICK: usize = 256;
 
 impl LiveMachine {
     /// For a checkpoint: what was seen before counts as new.
@@ -49,7 +47,7 @@ impl LiveMachine {
         for slot in std::mem::take(&mut self.acted) {
             tick.charge(|tick| self.read_slots(slot.object, slot.index, slot.index + 1, tick));
             if self.partial.contains(&slot) {
-                self.suspects.push_back(slot);
+                self.suspects.add(slot);
             }
         }
     }
@@ -103,8 +101,8 @@ impl LiveMachine {
             && counts.base > 0
             && u64::from(counts.base) < self.geometry.slot_pages().0;
         let wanted = (private && some) || self.partial.contains(&slot);
-        if wanted && self.tables.frames().visible() && self.suspects.len() < SUSPECTS_MAX {
-            self.suspects.push_back(slot);
+        if wanted && self.tables.frames().visible() {
+            self.suspects.add(slot);
         }
     }
 
@@ -114,7 +112,7 @@ impl LiveMachine {
             if !tick.may_go_on() {
                 return;
             }
-            let Some(slot) = self.suspects.pop_front() else {
+            let Some(slot) = self.suspects.take() else {
                 return;
             };
             if let Some(partial) = tick.charge(|_| self.is_partially_mapped(slot)) {

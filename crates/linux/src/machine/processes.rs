@@ -5,7 +5,7 @@ use super::{LiveMachine, Tick};
 use crate::error::Error;
 use crate::sensors::discovery::ProcessTable;
 use crate::sensors::selection::Selection;
-use crate::sensors::watched::{Activity, Polled, Watched};
+use crate::sensors::watched::{Activity, Polled, Watched, idle_period};
 use crate::sys::limits;
 use hugepilot_core::ids::{CgroupId, Pid, ProcessId};
 use hugepilot_core::observation::{ThpConsent, Unseen};
@@ -325,10 +325,11 @@ impl LiveMachine {
     }
 
     fn poll(&mut self, pid: Pid, tick: &mut Tick) -> Result<(), Error> {
+        let idle_period = idle_period(self.processes.watched.len());
         let Some(watched) = self.processes.watched.get_mut(&pid) else {
             return Ok(());
         };
-        let (polled, observed) = watched.poll(&self.proc, &self.geometry, tick.now)?;
+        let (polled, observed) = watched.poll(&self.proc, &self.geometry, tick.now, idle_period)?;
         match polled {
             Polled::Gone => {
                 self.forget(pid, tick);

@@ -19,8 +19,8 @@ pub mod status;
 
 use crate::error::Error;
 use hugepilot_core::ids::Pid;
-use std::fs;
-use std::io;
+use std::fs::{self, File};
+use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
 /// Why a text was not understood.
@@ -119,7 +119,8 @@ impl SysRoot {
 /// # Errors
 /// With the path.
 pub fn read(path: &Path) -> Result<Vec<u8>, Error> {
-    fs::read(path).map_err(|source| Error::Read {
+    let bytes = File::open(path).and_then(|file| rest_of(&file));
+    bytes.map_err(|source| Error::Read {
         path: path.to_owned(),
         source,
     })
@@ -130,7 +131,7 @@ pub fn read(path: &Path) -> Result<Vec<u8>, Error> {
 /// # Errors
 /// With the path.
 pub fn read_if_there(path: &Path) -> Result<Option<Vec<u8>>, Error> {
-    match fs::read(path) {
+    match File::open(path).and_then(|file| rest_of(&file)) {
         Ok(bytes) => Ok(Some(bytes)),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
         Err(source) => Err(Error::Read {
@@ -138,6 +139,19 @@ pub fn read_if_there(path: &Path) -> Result<Option<Vec<u8>>, Error> {
             source,
         }),
     }
+}
+
+/// All that is left to read of an open file. The kernel's files have no size, so nobody asks for it, and the first read
+/// takes what one of them usually is; growing from nothing takes several reads, each of which makes the text anew.
+///
+/// # Errors
+/// The kernel's.
+pub fn rest_of(file: &File) -> io::Result<Vec<u8>> {
+    /// What the kernel hands out in one read, mostly.
+    const ONE_READ: usize = 4096;
+    let mut bytes = Vec::with_capacity(ONE_READ);
+    file.take(u64::MAX).read_to_end(&mut bytes)?;
+    Ok(bytes)
 }
 
 /// Puts the path to a parser's verdict.

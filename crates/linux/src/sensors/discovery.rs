@@ -22,7 +22,7 @@ use std::collections::{BTreeMap, BTreeSet};
 /// A new process is read again after this long, then after ever twice as long.
 const RECHECK_MIN: Span = Span::secs(1);
 /// A known process is read so seldom.
-const RECHECK_MAX: Span = Span::secs(16);
+const RECHECK_MAX: Span = Span::secs(32);
 /// One that shares memory after a fork is read at least so often: an exec ends that.
 const RECHECK_SHARING: Span = Span::secs(4);
 /// Known processes that are read again in one go, at the most.

@@ -17,5 +17,6 @@ pub mod ranges;
 pub mod regions;
 pub mod scan;
 pub mod selection;
+pub mod suspects;
 pub mod walks;
 pub mod watched;

@@ -9,7 +9,7 @@ use super::consents::Consents;
 use super::regions::{Devices, Placed, place};
 use crate::error::Error;
 use crate::procfs::stat::{self, Layout, Stat};
-use crate::procfs::{ProcRoot, maps, read, status, understood};
+use crate::procfs::{ProcRoot, maps, read, rest_of, status, understood};
 use crate::sys::maps::region_at;
 use crate::sys::process::{pidfd_alive, pidfd_open};
 use crate::sys::{Errno, errno_of};
@@ -18,17 +18,22 @@ use hugepilot_core::ids::{CgroupId, NodeId, Pid, ProcessId};
 use hugepilot_core::observation::{ProcessObserved, ThpConsent};
 use hugepilot_core::units::{Bytes, Instant, Span};
 use std::fs::File;
-use std::io::{Read, Seek};
+use std::io::Seek;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 
 /// An active process is polled so often; a poll costs some ten microseconds.
 const POLL_PERIOD_MIN: Span = Span::millis(100);
-/// An idle one so seldom.
-const POLL_PERIOD_MAX: Span = Span::secs(8);
+/// An idle one so seldom, while there are few of them.
+const IDLE_PERIOD_MIN: Span = Span::secs(8);
+/// All idle ones together are polled no more often than one in this time: however many they are, they cost a fifth of a
+/// thousandth of a core.
+const IDLE_POLL_EVERY: Span = Span::millis(80);
+/// An idle one is polled at least so often.
+const IDLE_PERIOD_MAX: Span = Span::secs(60);
 /// Regions are read again after this long, whatever the address space's size says.
-const REGIONS_PERIOD_MAX: Span = Span::secs(30);
+const REGIONS_PERIOD_MAX: Span = Span::secs(60);
 /// Regions of a process that faults are read again after this long: mappings may change at equal size.
 const REGIONS_PERIOD_ACTIVE: Span = Span::secs(2);
 /// Regions are never read more often than this.
@@ -52,6 +57,13 @@ pub struct Extent {
     pub end: u64,
     /// The size of its pages, where the kernel says.
     pub page: Option<Bytes>,
+}
+
+/// How long the wait between two polls of an idle process may grow where `watched` are watched.
+#[must_use]
+pub fn idle_period(watched: usize) -> Span {
+    let each = u64::try_from(watched).unwrap_or(u64::MAX);
+    Span(IDLE_POLL_EVERY.0.saturating_mul(each)).clamp(IDLE_PERIOD_MIN, IDLE_PERIOD_MAX)
 }
 
 /// What a poll brought.
@@ -205,7 +217,8 @@ impl Watched {
         }))
     }
 
-    /// Reads its counters. The numbers of the interval come too, unless it is gone.
+    /// Reads its counters. The numbers of the interval come too, unless it is gone. While it is idle, the wait for the
+    /// next poll doubles up to `idle_period`.
     ///
     /// # Errors
     /// If its `stat` is not as we know it.
@@ -214,6 +227,7 @@ impl Watched {
         root: &ProcRoot,
         geometry: &Geometry,
         now: Instant,
+        idle_period: Span,
     ) -> Result<(Polled, Option<ProcessObserved>), Error> {
         let path = root.process(self.id.pid, "stat");
         let text = match read_stat(&self.stat, &path) {
@@ -226,7 +240,7 @@ impl Watched {
             return Ok((Polled::Gone, None));
         }
         let (polled, observed) = self.take(&stat, geometry, now);
-        self.schedule(&polled, now);
+        self.schedule(&polled, now, idle_period);
         Ok((polled, Some(observed)))
     }
 
@@ -275,9 +289,9 @@ impl Watched {
         }
     }
 
-    fn schedule(&mut self, polled: &Polled, now: Instant) {
+    fn schedule(&mut self, polled: &Polled, now: Instant, idle_period: Span) {
         self.poll_period = match polled {
-            Polled::Idle => Span((self.poll_period.0 * 2).min(POLL_PERIOD_MAX.0)),
+            Polled::Idle => Span((self.poll_period.0 * 2).min(idle_period.0)),
             Polled::Active | Polled::Replaced | Polled::Gone => {
                 self.active_since_regions = true;
                 POLL_PERIOD_MIN
@@ -462,10 +476,8 @@ fn open(path: PathBuf) -> Result<File, Error> {
 
 /// The whole of a file that stays open.
 fn read_all(mut file: &File) -> std::io::Result<Vec<u8>> {
-    let mut text = Vec::new();
     file.rewind()?;
-    file.read_to_end(&mut text)?;
-    Ok(text)
+    rest_of(file)
 }
 
 fn read_stat(file: &File, path: &std::path::Path) -> Result<Vec<u8>, Error> {
