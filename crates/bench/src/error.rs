@@ -32,6 +32,12 @@ pub enum BenchError {
     /// The measurement was asked for something that means nothing.
     #[error("{0}")]
     Spec(&'static str),
+    /// The virtual PMU does not take another thread.
+    #[error("the virtual PMU takes no more threads: use fewer --threads")]
+    Unpublished {
+        /// Why.
+        source: hugepilot_vpmu::TableFull,
+    },
     /// A thread could not be started, or the worker's own pipe broke.
     #[error("worker: {what}")]
     Io {

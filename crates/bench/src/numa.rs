@@ -1,7 +1,7 @@
 //! Programs whose memory use is known by construction, to see what page sizes and placement do on several nodes.
 //!
 //! **Problem.** The programs of the papers (NPB, Metis, SSCA, SPECjbb) are large, long, and tell nobody which access went
-//! where. What makes large pages harmful or harmless in them is a handful of shapes: who touches a page first, who uses
+//! where. What makes huge pages harmful or harmless in them is a handful of shapes: who touches a page first, who uses
 //! it then, and how many threads' data a huge page holds.
 //!
 //! **Approach.** Each shape is a small program ([`Name`]; `pattern/` has one file for each) over one [`Arena`]. Threads

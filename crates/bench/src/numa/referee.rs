@@ -61,7 +61,7 @@ impl Referee {
             kind,
         };
         let published = self.layout().publish_thread(&thread);
-        published.map_err(|_| BenchError::Spec("the virtual PMU has no room for another thread"))
+        published.map_err(|source| BenchError::Unpublished { source })
     }
 
     /// Takes a thread back.

@@ -2,7 +2,7 @@
 //!
 //! **Shape.** A program that sets its data up before it starts its threads. All pages are on the first thread's node, with
 //! either page size: LAR is one over the number of nodes, and one controller serves all.
-//! **Counterpart.** SP.B, pca and EPC, in figure 5 of Carrefour-LP: NUMA trouble that large pages did not make, and that
+//! **Counterpart.** SP.B, pca and EPC, in figure 5 of Carrefour-LP: NUMA trouble that huge pages did not make, and that
 //! placing whole huge pages cures. Parts are whole slots, so no huge page is shared.
 
 use super::{Pattern, Step, Who, slots};

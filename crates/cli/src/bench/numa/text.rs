@@ -110,7 +110,7 @@ mod tests {
             huge_bytes: Bytes::mib(2),
             pages: None,
         };
-        assert_eq!(whereabouts(&placement), "4 MiB present, 50.00 % of it huge");
+        assert_eq!(whereabouts(&placement), "4 MiB present, 50.0 % of it huge");
         placement.pages = Some([(0, BasePages(512)), (3, BasePages(512))].into());
         assert!(whereabouts(&placement).ends_with(", 2 MiB on node 0, 2 MiB on node 3"));
     }
