@@ -83,8 +83,10 @@ impl ScanPlanner {
 
     /// Learns from an observation: what looking cost, which objects changed.
     pub fn learn(&mut self, world: &World, seen: &Observation, changes: &[SlotChange]) {
-        self.budget.fill(seen.at);
+        // First the debt, then the time that pays it off: what is saved up is little, and one dear look would keep it
+        // from ever being enough.
         self.budget.spend(seen.cost.cpu.max(seen.cost.scan));
+        self.budget.fill(seen.at);
         if seen.cost.slots > 0 {
             #[expect(clippy::cast_precision_loss, reason = "a cost per slot")]
             self.slot_cost

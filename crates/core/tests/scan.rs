@@ -124,6 +124,23 @@ fn sixty_four_gib_in_base_pages_cost_no_more_than_one_percent() {
 }
 
 #[test]
+fn dear_looks_are_paid_off_by_the_time_between_them() {
+    let mut driver = Driver::new("mega", &Settings::default());
+    driver.see_at(Span::ZERO, region(64));
+    // Half a percent of the time, but more at once than is ever saved up.
+    let dear = |at| {
+        let mut seen = Observation::default();
+        seen.cost.cpu = Span::millis(50);
+        (Span::secs(at), seen)
+    };
+    let read: usize = (1..=40)
+        .map(|n| dear(10 * n))
+        .map(|(at, seen)| ranges(&driver.see_at(at, seen)).len())
+        .sum();
+    assert!(read >= 10, "{read} looks in 400 s");
+}
+
+#[test]
 fn quiet_memory_is_read_ever_less_often() {
     let (_, read) = spent(1024, 3_200, 0, 160);
     assert!(
