@@ -145,7 +145,7 @@ fn prove_pmu(arguments: &Arguments) -> Result<ExitCode> {
 }
 
 impl Arguments {
-    /// Tests that are no prog    /// The NUMA workloads have guests of their own, and run where they are named.
+    /// The NUMA workloads have guests of their own, and run where they are named.
     fn names_numa(&self) -> bool {
         self.tests.iter().any(|name| name == NUMA)
     }

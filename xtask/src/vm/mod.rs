@@ -222,6 +222,16 @@ pub fn boot(boot: &Boot) -> Result<u8> {
 }
 
 fn run_in(machine: &Machine, image: &Image, limit: Duration, verbose: bool) -> Result<u8> {
+    let outcome = run_once(machine, image, limit, verbose)?;
+    // Emulated processors now and then kill a kernel that boots. Nothing of ours ran yet, so nothing is hidden.
+    if matches!(outcome, Outcome::Panicked { began: false, .. }) {
+        eprintln!("guest: the program had not begun; booting once more");
+        return Ok(exit_code(&run_once(machine, image, limit, verbose)?));
+    }
+    Ok(exit_code(&outcome))
+}
+
+fn run_once(machine: &Machine, image: &Image, limit: Duration, verbose: bool) -> Result<Outcome> {
     eprintln!("guest: {machine}");
     let guest = Guest::start(machine, &image.archive()?, verbose)?;
     let outcome = guest.wait(limit)?;
@@ -229,7 +239,7 @@ fn run_in(machine: &Machine, image: &Image, limit: Duration, verbose: bool) -> R
         eprint!("{evidence}");
     }
     eprintln!("guest: {outcome}");
-    Ok(exit_code(&outcome))
+    Ok(outcome)
 }
 
 fn exit_code(outcome: &Outcome) -> u8 {

@@ -110,7 +110,7 @@ pub struct Guest {
     started: Instant,
     console: JoinHandle<LastWords>,
     complaints: JoinHandle<LastWords>,
-    output: JoinHandle<()>,
+    output: JoinHandle<bool>,
     report: JoinHandle<Option<u8>>,
 }
 
@@ -129,6 +129,8 @@ pub enum Outcome {
     },
     Panicked {
         message: String,
+        /// Did the program begin? A kernel that dies before that died of booting.
+        began: bool,
         evidence: Evidence,
     },
     /// The machine went off without a report.
@@ -177,7 +179,7 @@ impl Guest {
         }
         let status = self.qemu.wait().context("cannot wait for QEMU")?;
         let took = self.started.elapsed();
-        join(self.output)?;
+        let began = join(self.output)?;
         let report = join(self.report)?;
         let LastWords {
             lines: console,
@@ -189,7 +191,11 @@ impl Guest {
         };
         Ok(match (report, panic) {
             (Some(code), _) => Outcome::Exited { code, took },
-            (None, Some(message)) => Outcome::Panicked { message, evidence },
+            (None, Some(message)) => Outcome::Panicked {
+                message,
+                began,
+                evidence,
+            },
             (None, None) if !ended => Outcome::TimedOut { limit, evidence },
             (None, None) => Outcome::Vanished { status, evidence },
         })
@@ -311,9 +317,12 @@ fn keep_tail(mut source: impl Read, verbose: bool) -> LastWords {
     tail.finish()
 }
 
-fn copy_output(mut source: File) {
+/// Passes the program's output on. Was there any?
+fn copy_output(mut source: File) -> bool {
     let mut closed = false;
+    let mut began = false;
     for_each_chunk(&mut source, |chunk| {
+        began = true;
         let mut stdout = std::io::stdout();
         if !closed
             && stdout
@@ -325,6 +334,7 @@ fn copy_output(mut source: File) {
             closed = true;
         }
     });
+    began
 }
 
 fn read_report(source: File) -> Option<u8> {

@@ -4,7 +4,8 @@
 //! one acts too late. **Signal.** That of both. **Decision.** Algorithm 1 of the paper, a round a second: huge allocation and
 //! promotion on at the start (line 1); the conservative component (4-9), the latch (10-14), splitting what is shared
 //! while it is set or huge allocation is off (15-18), hot pages (19), Carrefour on pages as they are mapped (20).
-//! **Taking back.** With `withdraw`, the effect of a split is judged: unless LAR rose or imbalance fell by `helped_min` within
+//! **Taking back.** With `withdraw`, the effect of a split is judged, counting only rounds that began with nothing left to move,
+//! since it is placing that gains (or after ten times as many, if the moves cannot be done): unless LAR rose or imbalance fell by `helped_min` within
 //! `withdraw_rounds`, or as soon as LAR fell by `harm_max`, the latch is cleared, huge allocation and promotion go on again, and with
 //! `rejoin` what was split is collapsed; the latch stays clear for a minute, then twice as long each time. The released code
 //! withdraws so; collapsing by ourselves is ours, since without counters the conservative component never speaks.
@@ -29,6 +30,9 @@ pub const NAME: &str = "carrefour-lp";
 const HOLD: Span = Span::secs(60);
 /// And for so long at the most.
 const HOLD_MAX: Span = Span::secs(3600);
+
+/// Rounds in which moves wait, for each round of `withdraw_rounds`, until a split is judged all the same.
+const UNPLACED: u64 = 10;
 
 crate::parameters! {
     /// Taking back what did not help.
@@ -84,7 +88,19 @@ pub(super) enum Verdict {
 struct Before {
     lar: Estimate,
     imbalance: Option<f64>,
+    /// Rounds that began with everything placed.
     rounds: u64,
+    /// Rounds that did not.
+    unplaced: u64,
+}
+
+/// Was everything carried out that the last round found?
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Placed {
+    /// Nothing is left to move.
+    All,
+    /// Moves wait.
+    Some,
 }
 
 /// Judges splits and takes them back.
@@ -115,7 +131,7 @@ impl Retraction {
 
     /// What a round says of the split that is in force. It stays in force when the latch is cleared: once pages are
     /// split, placing them is what gains.
-    pub(super) fn judge(&mut self, latched: bool, numbers: &Numbers) -> Verdict {
+    pub(super) fn judge(&mut self, latched: bool, placed: Placed, numbers: &Numbers) -> Verdict {
         let was = std::mem::replace(&mut self.latched, latched);
         if !self.params.withdraw {
             return Verdict::Keep;
@@ -130,18 +146,33 @@ impl Retraction {
                 lar,
                 imbalance,
                 rounds: 0,
+                unplaced: 0,
             });
             return Verdict::Keep;
         }
-        self.compare(lar, imbalance, numbers.at)
+        match (&mut self.before, placed) {
+            (None, _) => Verdict::Keep,
+            (Some(before), Placed::Some)
+                if before.unplaced < UNPLACED * self.params.withdraw_rounds =>
+            {
+                before.unplaced += 1;
+                Verdict::Keep
+            }
+            (Some(before), Placed::All | Placed::Some) => {
+                before.rounds += 1;
+                let before = *before;
+                self.compare(before, lar, imbalance, numbers.at)
+            }
+        }
     }
 
-    fn compare(&mut self, lar: Estimate, imbalance: Option<f64>, at: Instant) -> Verdict {
-        let Some(before) = &mut self.before else {
-            return Verdict::Keep;
-        };
-        before.rounds += 1;
-        let before = *before;
+    fn compare(
+        &mut self,
+        before: Before,
+        lar: Estimate,
+        imbalance: Option<f64>,
+        at: Instant,
+    ) -> Verdict {
         let share = self.params.helped_min.get();
         let fell = |(old, new): (f64, f64)| new < old * (1.0 - share);
         let helped = lar.value > before.lar.value * (1.0 + share)
@@ -185,7 +216,7 @@ impl Retraction {
     pub(super) fn state(&self) -> Value {
         json!({
             "latched": self.latched,
-            "before": self.before.map(|before| (before.lar, before.imbalance, before.rounds)),
+            "before": self.before.map(|before| (before.lar, before.imbalance, before.rounds, before.unplaced)),
             "rejoin": self.rejoin,
             "held_until": self.hold.until(),
         })

@@ -33,7 +33,7 @@ pub(super) use placement::{PagesOf, Placement};
 pub use rounds::NODE_LOOKS_MAX;
 
 use super::carrefour::CarrefourParams;
-use super::carrefour_lp::{Retraction, Verdict};
+use super::carrefour_lp::{Placed, Retraction, Verdict};
 use super::conservative::Conservative;
 use super::reactive::{Judgement, Reactive};
 use super::{Policy, Tick};
@@ -204,7 +204,13 @@ impl Family {
         else {
             return Vec::new();
         };
-        if let Verdict::InVain(reason) = retraction.judge(reactive.split_pages(), numbers) {
+        let placed = if self.pending.is_empty() {
+            Placed::All
+        } else {
+            Placed::Some
+        };
+        let verdict = retraction.judge(reactive.split_pages(), placed, numbers);
+        if let Verdict::InVain(reason) = verdict {
             reactive.unlatch();
             self.switches.allocation(Switch::On, reason.clone());
             self.switches.promotion(Switch::On, reason);

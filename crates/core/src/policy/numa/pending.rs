@@ -31,6 +31,11 @@ impl Pending {
         self.turn.take(self.wanted.iter().cloned())
     }
 
+    /// Does nothing wait?
+    pub(super) fn is_empty(&self) -> bool {
+        self.wanted.is_empty()
+    }
+
     /// It was carried out, with whatever outcome.
     pub(super) fn account(&mut self, done: &Accounted) {
         let before = self.wanted.len();
