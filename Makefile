@@ -8,6 +8,7 @@ CARGO ?= cargo
 PREFIX ?= /usr/local
 DEMO_FLAGS ?=
 TEST_FLAGS ?=
+NUMA_FLAGS ?=
 
 ROOT_SHELL := $(shell id -u)
 SUDO := $(if $(filter 0,$(ROOT_SHELL)),,sudo)
@@ -23,7 +24,7 @@ UNINSTALL_SUDO = $(if $(shell test -w "$(DESTDIR)$(PREFIX)/bin" || echo no),$(SU
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help demo test test-host test-guests test-long lint bless install uninstall clean
+.PHONY: help demo test test-host test-guests test-long numa-table lint bless install uninstall clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -44,9 +45,14 @@ test-guests: ## The tests on Debian's other kernels, in QEMU
 	@scripts/setup.sh test
 	$(CARGO) xtask test-guests
 
-test-long: ## An hour of abuse: collapses and splits at random while processes fork, lock, unmap and die
+test-long: ## An hour of abuse (collapses, splits, forks, locks, deaths), then the NUMA table
 	@scripts/setup.sh test
 	HUGEPILOT_ABUSE_SECONDS=3600 $(TEST_RUNNER) $(CARGO) test --locked --package hugepilot-linux --test abuse -- --nocapture
+	$(MAKE) numa-table
+
+numa-table: ## What page sizes and placement do on several nodes, in one table; hours, goes on where it was stopped
+	@scripts/setup.sh test
+	$(CARGO) xtask numa-table $(NUMA_FLAGS)
 
 lint: ## rustfmt and clippy, which Debian's packages of Rust do not all have
 	$(CARGO) fmt --all --check

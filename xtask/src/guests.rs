@@ -13,7 +13,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail, ensure};
 use clap::Args;
 
-use crate::vm;
+use crate::{numa, pmu_proof, vm};
 
 /// A test program and the kernels it runs on.
 struct GuestTest {
@@ -22,6 +22,8 @@ struct GuestTest {
     kernels: &'static [&'static str],
     /// Processors of its guest.
     cpus: u32,
+    /// Nodes of its guest.
+    nodes: u32,
 }
 
 /// What kind of program it is.
@@ -44,6 +46,8 @@ impl Program {
 
 /// The package that all of them are of.
 const PACKAGE: &str = "hugepilot-linux";
+/// As `--test` calls the NUMA workloads.
+const NUMA: &str = "numa";
 const EVERY_KERNEL: &[&str] = &["6.1", "6.12", "newest"];
 /// Kernels that have DAMON on virtual addresses, as Debian builds them.
 const WITH_DAMON: &[&str] = &["6.12", "newest"];
@@ -55,18 +59,21 @@ const TESTS: &[GuestTest] = &[
         program: Program::Tests,
         kernels: EVERY_KERNEL,
         cpus: 2,
+        nodes: 1,
     },
     GuestTest {
         target: "live",
         program: Program::Tests,
         kernels: EVERY_KERNEL,
         cpus: 2,
+        nodes: 1,
     },
     GuestTest {
         target: "support",
         program: Program::Tests,
         kernels: EVERY_KERNEL,
         cpus: 2,
+        nodes: 1,
     },
     GuestTest {
         target: "tracker_live",
@@ -79,9 +86,16 @@ const TESTS: &[GuestTest] = &[
         // DAMON clears accessed bits and leaves TLBs alone: with a processor to itself, a program's hottest pages
         // can read as idle.
         cpus: 1,
+        nodes: 1,
+    },
+    GuestTest {
+        target: "numa_live",
+        program: Program::Runs(&["hinting base", "hinting huge", "faults", "crash"]),
+        kernels: EVERY_KERNEL,
+        cpus: 4,
+        nodes: 4,
     },
 ];
-
 /// A guest that runs longer is hung: the programs take a minute or two in software emulation.
 const TIMEOUT: Duration = Duration::from_secs(900);
 const MEMORY: &str = "3G";
@@ -100,6 +114,48 @@ pub struct Arguments {
 }
 
 pub fn perform(arguments: &Arguments) -> Result<ExitCode> {
+    let programs = perform_programs(arguments)?;
+    let numa = if arguments.names_numa() {
+        numa::tests_in_guests::perform()?
+    } else {
+        ExitCode::SUCCESS
+    };
+    let proof = prove_pmu(arguments)?;
+    let failed = [programs, numa, proof].contains(&ExitCode::FAILURE);
+    Ok(if failed {
+        ExitCode::FAILURE
+    } else {
+        ExitCode::SUCCESS
+    })
+}
+
+/// The virtual PMU is a referee only once it is proved, in a guest of its own.
+fn prove_pmu(arguments: &Arguments) -> Result<ExitCode> {
+    let named = |name: &String| name == pmu_proof::NAME;
+    if !arguments.tests.is_empty() && !arguments.tests.iter().any(named) {
+        return Ok(ExitCode::SUCCESS);
+    }
+    let mut proof = ExitCode::SUCCESS;
+    for kernel in chosen(&arguments.kernels, pmu_proof::KERNELS) {
+        if pmu_proof::perform(&kernel, arguments.verbose)? == ExitCode::FAILURE {
+            proof = ExitCode::FAILURE;
+        }
+    }
+    Ok(proof)
+}
+
+impl Arguments {
+    /// The NUMA workloads have guests of their own, and run where they are named.
+    fn names_numa(&self) -> bool {
+        self.tests.iter().any(|name| name == NUMA)
+    }
+}
+
+fn perform_programs(arguments: &Arguments) -> Result<ExitCode> {
+    let apart = |name: &String| [NUMA, pmu_proof::NAME].contains(&name.as_str());
+    if !arguments.tests.is_empty() && arguments.tests.iter().all(apart) {
+        return Ok(ExitCode::SUCCESS);
+    }
     let kernels = chosen(&arguments.kernels, EVERY_KERNEL);
     let worker = built_binary("hugepilot-worker")?;
     let programs = build_tests()?;
@@ -116,15 +172,17 @@ pub fn perform(arguments: &Arguments) -> Result<ExitCode> {
             !tests.is_empty(),
             "no test program of that name runs on {kernel}"
         );
-        let sizes: BTreeSet<u32> = tests.iter().map(|test| test.cpus).collect();
-        for cpus in sizes {
+        let sizes: BTreeSet<(u32, u32)> =
+            tests.iter().map(|test| (test.cpus, test.nodes)).collect();
+        for size in sizes {
             let tests: Vec<&GuestTest> = tests
                 .iter()
                 .copied()
-                .filter(|test| test.cpus == cpus)
+                .filter(|test| (test.cpus, test.nodes) == size)
                 .collect();
-            if !passes(&kernel, cpus, &tests, &programs, &worker, arguments.verbose)? {
-                failed.push(format!("{kernel} ({cpus} CPUs)"));
+            if !passes(&kernel, size, &tests, &programs, &worker, arguments.verbose)? {
+                let (cpus, nodes) = size;
+                failed.push(format!("{kernel} ({cpus} CPUs on {nodes} nodes)"));
             }
         }
     }
@@ -143,10 +201,10 @@ fn chosen(named: &[String], usual: &[&str]) -> Vec<String> {
     }
 }
 
-/// Boots one kernel with so many processors and runs the tests in it, one program after the other.
+/// Boots one kernel with so many processors on so many nodes and runs the tests in it, one program after the other.
 fn passes(
     kernel: &str,
-    cpus: u32,
+    (cpus, nodes): (u32, u32),
     tests: &[&GuestTest],
     programs: &BTreeMap<String, PathBuf>,
     worker: &Path,
@@ -164,6 +222,8 @@ fn passes(
         kernel,
         memory: MEMORY,
         cpus,
+        nodes,
+        pmu: None,
         files: &files,
         program: &[script.display().to_string()],
         timeout: TIMEOUT,
@@ -268,6 +328,7 @@ mod tests {
             program: Program::Runs(&["a b", "c"]),
             kernels: EVERY_KERNEL,
             cpus: 1,
+            nodes: 1,
         };
         assert_eq!(steps(&test).matches("1 passed").count(), 2);
         assert_eq!(steps(&test).matches("failed=1").count(), 2);

@@ -1,6 +1,8 @@
 //! The chores of this repository: `cargo xtask help` lists them.
 
 mod guests;
+mod numa;
+mod pmu_proof;
 mod vm;
 
 use std::process::ExitCode;
@@ -21,12 +23,16 @@ enum Chore {
     Vm(vm::Command),
     /// Run the tests that need other kernels, in guests.
     TestGuests(guests::Arguments),
+    /// What page sizes and placement do on several nodes, by the virtual PMU: one table. Hours; goes on where it was
+    /// stopped.
+    NumaTable(numa::Arguments),
 }
 
 fn main() -> ExitCode {
     let result = match Arguments::parse().chore {
         Chore::Vm(command) => vm::perform(command),
         Chore::TestGuests(arguments) => guests::perform(&arguments),
+        Chore::NumaTable(arguments) => numa::perform(&arguments),
     };
     result.unwrap_or_else(|error| {
         eprintln!("xtask: {error:#}");

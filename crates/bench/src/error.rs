@@ -32,6 +32,12 @@ pub enum BenchError {
     /// The measurement was asked for something that means nothing.
     #[error("{0}")]
     Spec(&'static str),
+    /// The virtual PMU does not take another thread.
+    #[error("the virtual PMU takes no more threads: use fewer --threads")]
+    Unpublished {
+        /// Why.
+        source: hugepilot_vpmu::TableFull,
+    },
     /// A thread could not be started, or the worker's own pipe broke.
     #[error("worker: {what}")]
     Io {
@@ -40,6 +46,18 @@ pub enum BenchError {
         /// Why.
         source: std::io::Error,
     },
+    /// There is no 1 GiB page to be had.
+    #[error(
+        "no free 1 GiB page: boot with hugepagesz=1G hugepages=1, or write 1 to \
+         /sys/kernel/mm/hugepages/hugepages-1048576kB/nr_hugepages, or use --backing ordinary"
+    )]
+    NoGiganticPage {
+        /// What the kernel said.
+        source: rustix::io::Errno,
+    },
+    /// A virtual PMU that this program cannot use.
+    #[error("the virtual PMU: {0}")]
+    VirtualPmu(hugepilot_vpmu::NotThere),
     /// The histogram refused its bounds.
     #[error("histogram: {0:?}")]
     Histogram(hdrhistogram::CreationError),

@@ -14,6 +14,8 @@
 //! fixed time, and its latency counts from then, so that touches that a stall delays are counted as late
 //! (no coordinated omission).
 //!
+//! [`numa`] is apart from that: programs whose accesses are known by construction, for machines with several nodes.
+//!
 //! **Bounds.** The histogram's memory is fixed and locked before the first touch; everything else that a worker keeps is
 //! a few counters. This crate reads clocks and its own process only; starting workers and managing them is left to the
 //! binary.
@@ -22,6 +24,7 @@ pub mod clock;
 pub mod error;
 pub mod hold;
 pub mod latency;
+pub mod numa;
 pub mod paper;
 pub mod procfs;
 pub mod report;

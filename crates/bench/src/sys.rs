@@ -1,5 +1,7 @@
 //! Every unsafe block of this crate: one function a call.
 
+pub mod words;
+
 use rustix::io::Errno;
 use rustix::mm::{MapFlags, MlockAllFlags, ProtFlags};
 use std::ptr::NonNull;

@@ -10,6 +10,7 @@ mod holder;
 pub mod interrupt;
 pub mod machine;
 pub mod manager;
+mod numa;
 pub mod pipe;
 pub mod size;
 pub mod switches;
@@ -64,6 +65,14 @@ pub enum Which {
     /// Memory that sparse huge pages hold, and what a policy brings back
     #[command(after_help = "Example: sudo hugepilot bench bloat --size 2GiB")]
     Bloat(bloat::BloatArgs),
+    /// A program of known memory use on several nodes
+    #[command(
+        after_help = "Examples:\n  hugepilot bench numa false-sharing\n  hugepilot bench numa hot-vector --size 128MiB --intervals 30 --json"
+    )]
+    Numa(numa::NumaArgs),
+    /// Becomes another program, pinned and told to the virtual PMU as the manager
+    #[command(hide = true)]
+    Pinned(numa::PinnedArgs),
     /// A process that is watched: reads its orders as JSON
     #[command(hide = true)]
     Hold {
@@ -154,6 +163,8 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
         Which::Access(access) => measure(&access.job()),
         Which::Watch(watch) => watch::run(watch),
         Which::Bloat(bloat) => bloat::run(bloat),
+        Which::Numa(args) => numa::run(args),
+        Which::Pinned(args) => numa::run_pinned(args),
         Which::Hold { spec } => watch::hold(spec),
         Which::Worker { spec } => worker::be(spec),
     }

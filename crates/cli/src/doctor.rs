@@ -6,8 +6,10 @@ mod table;
 
 use anyhow::Context;
 use hugepilot_core::geometry::Geometry;
+use hugepilot_core::sample::Sampler;
 use hugepilot_linux::machine::geometry;
-use hugepilot_linux::procfs::SysRoot;
+use hugepilot_linux::procfs::{ProcRoot, SysRoot};
+use hugepilot_linux::sampler::choice::{Places, Wish, choose};
 use hugepilot_linux::support::env::Env;
 use hugepilot_linux::support::live::Live;
 use hugepilot_linux::support::policies::Ability;
@@ -34,6 +36,32 @@ struct Shown<'a> {
     kernel: &'a str,
     #[serde(flatten)]
     report: &'a Report,
+    sampler: SamplerShown,
+}
+
+/// What would sample accesses for the NUMA policies, and why nothing better.
+#[derive(Serialize)]
+struct SamplerShown {
+    chosen: Option<Sampler>,
+    /// In words.
+    said: String,
+    /// Every better one, with why it cannot be had.
+    because: Vec<String>,
+}
+
+/// Tries samplers as a run would.
+fn sampler(geometry: Geometry) -> SamplerShown {
+    let places = Places {
+        proc: ProcRoot::default(),
+        sys: SysRoot::default(),
+        geometry,
+    };
+    let choice = choose(Wish::Auto, &places);
+    SamplerShown {
+        chosen: choice.sampler.as_ref().map(|sampler| sampler.kind()),
+        said: choice.said(),
+        because: choice.reasons().collect(),
+    }
 }
 
 /// Runs it.
@@ -51,15 +79,21 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
         let shown = Shown {
             kernel: &kernel,
             report: &report,
+            sampler: sampler(geometry),
         };
         serde_json::to_string_pretty(&shown).context("writing the report as JSON")? + "\n"
     } else {
-        table::render(&kernel, &report, look())
+        table::render(&kernel, &report, look()) + &sampler_lines(&sampler(geometry))
     };
     stdout()
         .write_all(text.as_bytes())
         .context("writing to standard output")?;
     Ok(exit_code(&report))
+}
+
+fn sampler_lines(shown: &SamplerShown) -> String {
+    let because = shown.because.iter().map(|why| format!("\n    {why}"));
+    format!("\nNUMA: {}{}\n", shown.said, because.collect::<String>())
 }
 
 fn exit_code(report: &Report) -> ExitCode {

@@ -10,16 +10,20 @@ use hugepilot_core::look::Look;
 use hugepilot_core::machine::Machine;
 use hugepilot_core::observation::{BlindSpot, Observation, Unseen};
 use hugepilot_core::outcome::Outcome;
-use hugepilot_core::policy::{Settings, linux};
+use hugepilot_core::policy::{Settings, carrefour_lp, conservative, ingens, linux, mega};
 use hugepilot_core::units::Ratio;
 use hugepilot_linux::actuators::baseline::{
     KhugepagedGuard, SystemActuator, WouldUndo, khugepaged_would_undo,
 };
-use hugepilot_linux::actuators::switches::SwitchRoots;
+use hugepilot_linux::actuators::switches::{SwitchRoots, Switches, SysSwitch};
 use hugepilot_linux::journal::{DEFAULT_DIR, Journal, RestoreOutcome, Restored};
 use hugepilot_linux::machine::{LiveMachine, geometry};
 use hugepilot_linux::procfs::{ProcRoot, SysRoot};
+use hugepilot_linux::sampler::choice::{Choice, Places, Wish, choose};
+use hugepilot_linux::sensors::fault_time::FaultTime;
+use hugepilot_linux::sensors::nodes::Topology;
 use hugepilot_linux::sensors::selection::Selection;
+use hugepilot_linux::sensors::walks::WalkCounters;
 use hugepilot_linux::sys::{self, caps};
 use hugepilot_linux::tracker::{self, Roots, TakeDamon};
 use std::path::Path;
@@ -105,11 +109,26 @@ pub fn machine(
     sys::limits::raise_open_files().context("cannot raise the limit of open files")?;
     let builder = LiveMachine::builder()
         .select(selection)
-        .watch_cpu_max(settings.watch.cpu_max);
+        .watch_cpu_max(settings.watch.cpu_max)
+        .sample_cpu_max(settings.watch.sample_cpu_max);
     let journal = match acting {
         Acting::Really => open_journal(how)?,
+        Acting::DryRun if how.numa_balancing => {
+            bail!("a dry run changes nothing; leave --numa-balancing or --dry-run away")
+        }
         Acting::DryRun => Err("a dry run starts no tracker of accesses".to_owned()),
     };
+    let mut notes = match &journal {
+        Ok(journal) => balancing(journal, how)?,
+        Err(_) => Vec::new(),
+    };
+    let chosen = sampler(how)?;
+    notes.extend(sampler_notes(&chosen, how));
+    let (fault_time, walks) = counters(how, &mut notes)?;
+    let builder = builder
+        .sampler(chosen.sampler)
+        .fault_time(fault_time)
+        .walks(walks);
     let journal = match journal {
         Ok(journal) => journal,
         Err(why) => {
@@ -117,13 +136,13 @@ pub fn machine(
             return Ok(LiveKernel {
                 machine: builder.build()?,
                 blind,
-                notes: Vec::new(),
+                notes,
                 _journal: None,
             });
         }
     };
     let system = SystemActuator::new(journal.clone(), SwitchRoots::default());
-    let (mut tracker, mut blind, mut notes) = (None, Vec::new(), Vec::new());
+    let (mut tracker, mut blind) = (None, Vec::new());
     if how.policy != linux::NAME {
         notes.extend(khugepaged(&system, how)?);
         let take = if how.take_damon {
@@ -145,6 +164,91 @@ pub fn machine(
     })
 }
 
+/// Turns the kernel's own balancing on where that was asked for.
+fn balancing(journal: &Journal, how: &HowArgs) -> anyhow::Result<Vec<String>> {
+    if !how.numa_balancing {
+        return Ok(Vec::new());
+    }
+    let switches = Switches::new(journal.clone(), SwitchRoots::default());
+    switches
+        .set(SysSwitch::NumaBalancing, "1")
+        .context("cannot turn the kernel's balancing between nodes on")?;
+    Ok(vec![
+        "kernel.numa_balancing is 1 until the end, for the whole system: the kernel moves pages of every process between nodes by itself, too".to_owned(),
+    ])
+}
+
+/// The sampler that was asked for, or the best there is. Policies that never sample get none.
+fn sampler(how: &HowArgs) -> anyhow::Result<Choice> {
+    let wish = if samples(&how.policy) {
+        how.sampler
+    } else {
+        Wish::None
+    };
+    let choice = choose(wish, &places()?);
+    match (wish, &choice.sampler) {
+        (Wish::Only(_), None) => bail!("{}", choice.reasons().collect::<Vec<_>>().join("; ")),
+        (Wish::Only(_) | Wish::Auto | Wish::None, _) => Ok(choice),
+    }
+}
+
+/// Does a policy decide by samples of accesses?
+fn samples(policy: &str) -> bool {
+    ![mega::NAME, ingens::NAME, linux::NAME].contains(&policy)
+}
+
+/// Counters for the policies that decide by them; the notes say which cannot be had.
+fn counters(
+    how: &HowArgs,
+    notes: &mut Vec<String>,
+) -> anyhow::Result<(Option<FaultTime>, Option<WalkCounters>)> {
+    if ![conservative::NAME, carrefour_lp::NAME].contains(&how.policy.as_str()) {
+        return Ok((None, None));
+    }
+    let sys = SysRoot::default();
+    let topology = Topology::read(&sys).context("the processors of nodes are not known")?;
+    let fault_time = FaultTime::start(&sys, topology.cpus());
+    let walks = WalkCounters::probe(&sys);
+    notes.extend(fault_time.as_ref().err().map(ToString::to_string));
+    notes.extend(
+        walks
+            .as_ref()
+            .err()
+            .map(|why| format!("L2 misses by page walks are not known: {why}")),
+    );
+    Ok((fault_time.ok(), walks.ok()))
+}
+
+fn sampler_notes(choice: &Choice, how: &HowArgs) -> Vec<String> {
+    if !samples(&how.policy) {
+        return Vec::new();
+    }
+    let better: Vec<String> = choice.reasons().collect();
+    let why = if better.is_empty() {
+        String::new()
+    } else {
+        format!(" ({})", better.join("; "))
+    };
+    vec![format!("{}{why}", choice.said())]
+}
+
+/// Where samplers look.
+///
+/// # Errors
+/// If the kernel has no THP.
+pub fn places() -> anyhow::Result<Places> {
+    let Roots {
+        sys,
+        proc,
+        geometry,
+    } = roots()?;
+    Ok(Places {
+        proc,
+        sys,
+        geometry,
+    })
+}
+
 /// Keeps khugepaged from undoing splits where that was asked for; else says if it may.
 fn khugepaged(system: &SystemActuator, how: &HowArgs) -> anyhow::Result<Option<String>> {
     if how.restrain_khugepaged {
@@ -159,14 +263,16 @@ fn khugepaged(system: &SystemActuator, how: &HowArgs) -> anyhow::Result<Option<S
     Ok((undo != WouldUndo::No).then(|| format!("{undo} (--restrain-khugepaged)")))
 }
 
-/// The live kernel, watching one process, to look at it as fast as it can be looked at.
+/// The live kernel, watching one process, to look at it as fast as it can be looked at, with what samples its accesses.
 ///
 /// # Errors
 /// If this kernel cannot be managed at all.
-pub fn onlooker(pid: Pid) -> anyhow::Result<LiveMachine> {
+pub fn onlooker(pid: Pid, choice: Choice) -> anyhow::Result<LiveMachine> {
     Ok(LiveMachine::builder()
         .select(Selection::pid(pid))
         .watch_cpu_max(Ratio::ONE)
+        .sample_cpu_max(Ratio::ONE)
+        .sampler(choice.sampler)
         .build()?)
 }
 
@@ -185,7 +291,10 @@ fn open_journal(how: &HowArgs) -> anyhow::Result<Result<Journal, String>> {
             });
         Journal::open(dir)
     });
-    let needed = how.policy == linux::NAME || how.take_damon || how.restrain_khugepaged;
+    let needed = how.policy == linux::NAME
+        || how.take_damon
+        || how.restrain_khugepaged
+        || how.numa_balancing;
     match opened {
         Ok(journal) => Ok(Ok(journal)),
         Err(error) if needed => Err(error).context("nothing was changed"),

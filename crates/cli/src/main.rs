@@ -10,6 +10,7 @@ mod failure;
 mod inspect;
 mod kernel;
 mod manage;
+mod numa;
 mod own;
 mod replay;
 mod restore;

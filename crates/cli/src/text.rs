@@ -3,6 +3,7 @@
 use hugepilot_core::ids::Pid;
 use hugepilot_core::policy::NAMES;
 use hugepilot_core::units::{Bytes, Span};
+use hugepilot_linux::sampler::choice::Wish;
 
 /// A length of time: `90`, `30s`, `1.5m`, `2h`, `500ms`.
 pub fn span(text: &str) -> Result<Span, String> {
@@ -61,6 +62,11 @@ pub fn policy(text: &str) -> Result<String, String> {
             NAMES.join(", ")
         ))
     }
+}
+
+/// The name of a sampler.
+pub fn sampler(text: &str) -> Result<Wish, String> {
+    text.parse()
 }
 
 #[cfg(test)]

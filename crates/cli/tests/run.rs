@@ -4,6 +4,7 @@ mod common;
 
 use common::{dd, huge, hugepilot, lines_of, next_line, run, signal, stderr, stdout, wait_for};
 use std::io::{BufRead, BufReader, Read};
+use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
 
 fn check(command: &[&str], code: i32) {
@@ -37,8 +38,12 @@ fn what_the_command_prints_is_its_own() {
 }
 
 /// A shell that answers signals, and says when it is ready.
+///
+/// It leads a process group of its own, whose parent is in the same session: in an orphaned group, as a test may be in
+/// where there is no terminal, the kernel drops `SIGTSTP`.
 fn shell(script: &str) -> Child {
     hugepilot()
+        .process_group(0)
         .args(["run", "--", "sh", "-c", script])
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())

@@ -4,6 +4,9 @@
 //! living forked child that shares its memory, or one with swapped pages; collapsing without headroom or under memory
 //! pressure. (The live actuator looks once more, page by page, right before it acts: what is known here is a scan old.)
 //!
+//! **Where memory may go**: never to a node without memory or one that a process which maps it may not use; never where a
+//! memory policy binds the pages; never to a node that it would fill.
+//!
 //! **What is priced**: a collapse holds the target's mmap lock, so faults of the target wait for it. The price is the
 //! time that faults are expected to wait: lock time × the chance that a fault comes meanwhile, `min(1, fault rate × lock
 //! time)`. Each process has a budget of such time (`stall_share_max`), so one that does not fault is collapsed as fast
@@ -16,7 +19,7 @@
 
 use crate::action::Action;
 use crate::budget::{BackOff, Smoothed, TimeBudget};
-use crate::ids::{ObjectId, ProcessId, SlotId};
+use crate::ids::{NodeId, ObjectId, ProcessId, SlotId};
 use crate::observation::{MemoryKind, Observation, ProcessObserved, Sharing, ThpConsent};
 use crate::outcome::OutcomeClass;
 use crate::plan::{Accounted, Law, Planned, Refused};
@@ -24,6 +27,10 @@ use crate::units::{Bytes, Instant, Ratio, Span};
 use crate::world::World;
 use std::collections::BTreeMap;
 use std::ops::Range;
+
+mod moves;
+
+use moves::{is_node_full, moves_of};
 
 crate::parameters! {
     /// The laws' numbers.
@@ -47,7 +54,9 @@ crate::parameters! {
         actions_per_tick_max: u64 = 64, 1..=65_536, "actions",
             "Actions in one tick", "TCMalloc selects at most 64";
         copy_bytes_per_s_max: Bytes = Bytes::mib(512), 2_097_152.0..=1_099_511_627_776.0, "bytes a second",
-            "Memory that collapses may copy", "ours: a quarter of one core";
+            "Memory that collapses and moves may copy", "ours: a quarter of one core";
+        node_free_share: Ratio = Ratio::new(0.02), 0..=1, "share of the node's memory",
+            "Free memory that a move must leave on the node it goes to", "ours";
     }
 }
 
@@ -80,6 +89,7 @@ pub struct Laws {
 struct Used {
     actions: u64,
     bytes: Bytes,
+    to_node: BTreeMap<NodeId, Bytes>,
 }
 
 impl Laws {
@@ -163,8 +173,36 @@ impl Laws {
                 .or_else(|| self.short_of_memory(world, process, used))
                 .or_else(|| self.too_dear(world, process))
         } else {
-            None
+            self.forbids_move(world, slot, &moves_of(world, action), used)
         }
+    }
+
+    /// The laws on where memory may go: `moves` has the bytes that go to each node.
+    fn forbids_move(
+        &self,
+        world: &World,
+        slot: SlotId,
+        moves: &BTreeMap<NodeId, Bytes>,
+        used: &Used,
+    ) -> Option<Law> {
+        if moves.is_empty() {
+            return None;
+        }
+        if world.is_placement_fixed(slot) {
+            return Some(Law::PlacementFixed);
+        }
+        let forbidden = |node: &NodeId| !world.is_node_allowed(slot.object, *node);
+        if moves.keys().any(forbidden) {
+            return Some(Law::NodeForbidden);
+        }
+        let coming = |node: NodeId| used.to_node.get(&node).copied().unwrap_or(Bytes::ZERO);
+        let full = |(node, bytes): (&NodeId, &Bytes)| {
+            is_node_full(world, &self.params, *node, *bytes + coming(*node))
+        };
+        if moves.iter().any(full) {
+            return Some(Law::NodeFull);
+        }
+        (!self.copies.allows()).then_some(Law::TickBound)
     }
 
     fn short_of_memory(
@@ -224,18 +262,26 @@ impl Laws {
 
     fn charge(&mut self, world: &World, action: &Action, used: &mut Used) {
         used.actions += 1;
+        for (node, bytes) in moves_of(world, action) {
+            *used.to_node.entry(node).or_default() += bytes;
+            self.charge_copy(bytes);
+        }
         let Action::Collapse { slot, .. } = action else {
             return;
         };
         used.bytes += world.geometry.slot();
-        #[expect(clippy::cast_precision_loss, reason = "a share of a second")]
-        let copying = world.geometry.slot().0 as f64 / self.params.copy_bytes_per_s_max.0 as f64;
-        self.copies.spend(Span::from_secs_f64(copying));
+        self.charge_copy(world.geometry.slot());
         if let Some(process) = world.process_of(*slot) {
             let pace = self.pace(process.process, world.at);
             let cost = price(process, pace.lock_s.get());
             pace.stall.spend(cost);
         }
+    }
+
+    #[expect(clippy::cast_precision_loss, reason = "a share of a second")]
+    fn charge_copy(&mut self, bytes: Bytes) {
+        let copying = bytes.0 as f64 / self.params.copy_bytes_per_s_max.0 as f64;
+        self.copies.spend(Span::from_secs_f64(copying));
     }
 
     fn pace(&mut self, process: ProcessId, at: Instant) -> &mut ProcessPace {

@@ -13,6 +13,7 @@ pub mod ids;
 pub mod laws;
 pub mod look;
 pub mod machine;
+pub mod metrics;
 pub mod observation;
 pub mod outcome;
 pub mod params;

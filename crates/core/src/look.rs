@@ -28,6 +28,12 @@ pub enum Look {
         /// One scan.
         period: Span,
     },
+    /// Sample accesses of all watched processes from now on, at most so many an interval: answered by
+    /// `Observation::samples`. Zero stops it.
+    Sample {
+        /// Samples in one interval, at the most; what is lost to it is counted.
+        samples_max: u32,
+    },
 }
 
 /// The answer to a look that is not a slot's state.

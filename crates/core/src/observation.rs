@@ -59,6 +59,12 @@ pub struct NodeObserved {
     pub free_blocks: Vec<u64>,
     /// Requests its memory controller served in the interval, where known.
     pub controller_requests: Option<u64>,
+    /// Its processors; none on a node of memory alone.
+    #[serde(default)]
+    pub cpus: u32,
+    /// Distances from it to nodes with memory, itself included, in the kernel's scale (10 is local); empty where unknown.
+    #[serde(default)]
+    pub distances: Vec<(NodeId, u8)>,
 }
 
 /// A memory cgroup's counters.
@@ -117,6 +123,9 @@ pub struct ProcessObserved {
     pub l2_misses_by_walks: Option<u64>,
     /// The worst per-core share of time spent in page faults, where measured.
     pub fault_time_share_max: Option<Ratio>,
+    /// The nodes that it may have memory on, sorted (cpuset, memory policy); none where it is not known to be restricted.
+    #[serde(default)]
+    pub nodes_allowed: Option<Vec<NodeId>>,
 }
 
 impl ProcessObserved {
@@ -164,6 +173,9 @@ pub struct Mapping {
     pub writable: bool,
     /// Excluded by the user, or advised against THP (`VM_NOHUGEPAGE`): never acted upon.
     pub excluded: bool,
+    /// A memory policy binds its pages to nodes explicitly: never moved.
+    #[serde(default)]
+    pub placement_fixed: bool,
 }
 
 impl Mapping {
@@ -304,6 +316,14 @@ pub enum Unseen {
     Sharing,
     /// Zero-filled base pages.
     ZeroPages,
+    /// Who accesses which page: nothing samples accesses.
+    Accesses,
+    /// How often pages are accessed: the sampler tells who, not how often.
+    AccessRates,
+    /// L2 misses and those that page walks made.
+    PageWalks,
+    /// Time spent in page faults.
+    FaultTime,
 }
 
 /// What looking cost.

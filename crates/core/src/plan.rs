@@ -42,11 +42,17 @@ pub enum Law {
     TickBound,
     /// Nobody knows the slot, or nothing maps it as a whole.
     Unmapped,
+    /// A memory policy binds the pages where they are.
+    PlacementFixed,
+    /// The node has no memory, or the process may not have memory there.
+    NodeForbidden,
+    /// The node has too little free memory.
+    NodeFull,
 }
 
 impl Law {
     /// All of them.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 13] = [
         Self::OptedOut,
         Self::ForkShared,
         Self::LivingChild,
@@ -57,6 +63,9 @@ impl Law {
         Self::BackOff,
         Self::TickBound,
         Self::Unmapped,
+        Self::PlacementFixed,
+        Self::NodeForbidden,
+        Self::NodeFull,
     ];
 
     /// In words.
@@ -73,6 +82,9 @@ impl Law {
             Self::BackOff => "backing off after slow or failed actions",
             Self::TickBound => "the bound on actions a tick was reached",
             Self::Unmapped => "not mapped as a whole by a watched process",
+            Self::PlacementFixed => "a memory policy binds these pages to nodes",
+            Self::NodeForbidden => "the node has no memory, or the process may not use it",
+            Self::NodeFull => "the node has too little free memory",
         }
     }
 }

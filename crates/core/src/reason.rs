@@ -1,10 +1,14 @@
 //! Why a policy wants an action: one typed value that the log, the dry run, `inspect` and the tests all print.
 
 use crate::action::LinuxMode;
+use crate::ids::NodeId;
+use crate::metrics::Estimate;
 use crate::observation::Tracker;
 use crate::units::{BasePages, Bytes, Ratio};
 use serde::{Deserialize, Serialize};
 use std::fmt;
+
+mod numa;
 
 /// How a present share was found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -89,6 +93,71 @@ pub enum Reason {
         /// Which.
         mode: LinuxMode,
     },
+    /// Pages go where they are used, or are spread where several nodes use them.
+    Placement {
+        /// Pages that one node alone uses, and that go there.
+        one_node: u32,
+        /// Pages that several nodes use, and that go to a node drawn at random.
+        shared: u32,
+        /// Samples of these pages.
+        samples: u32,
+        /// The first page's new node.
+        to: NodeId,
+        /// LAR of the round, if known.
+        lar: Option<Estimate>,
+        /// Imbalance of the round, if known.
+        imbalance: Option<Estimate>,
+    },
+    /// One huge page takes too many of all accesses.
+    HotPage {
+        /// Its share.
+        share: Estimate,
+        /// It must not be above this.
+        share_max: Ratio,
+        /// Nodes that access it.
+        nodes: u32,
+    },
+    /// A huge page is shared, and shared huge pages are split.
+    SharedHuge {
+        /// Threads that access it.
+        threads: u32,
+        /// Nodes that access it.
+        nodes: u32,
+        /// Expected gain in LAR by splitting, where that is why.
+        gain: Option<Estimate>,
+    },
+    /// Splitting is expected to raise LAR where placing alone is not.
+    SplittingPays {
+        /// Expected gain by placing alone.
+        placing: Estimate,
+        /// Expected gain by splitting and placing.
+        splitting: Estimate,
+    },
+    /// Page walks cause too many L2 misses.
+    PageWalks {
+        /// Share of L2 misses.
+        share: Ratio,
+        /// It must not be above this.
+        share_max: Ratio,
+    },
+    /// A core spends too much time in page faults.
+    FaultTime {
+        /// The worst core's share of time.
+        share: Ratio,
+        /// It must not be above this.
+        share_max: Ratio,
+    },
+    /// The policy begins with this setting.
+    StartSetting,
+    /// Huge allocation is off, and what is shared is split.
+    AllocationOff,
+    /// Splitting did not help, or would not, and is taken back.
+    SplitInVain {
+        /// LAR before it; none where only probes were split.
+        lar_before: Option<Estimate>,
+        /// LAR now, if known.
+        lar: Option<Estimate>,
+    },
     /// Tests and tools act on command.
     OnCommand,
 }
@@ -148,6 +217,15 @@ impl fmt::Display for Reason {
             }
             Self::Baseline { mode } => write!(f, "baseline {mode}"),
             Self::OnCommand => f.write_str("on command"),
+            Self::Placement { .. }
+            | Self::HotPage { .. }
+            | Self::SharedHuge { .. }
+            | Self::SplittingPays { .. }
+            | Self::PageWalks { .. }
+            | Self::FaultTime { .. }
+            | Self::StartSetting
+            | Self::AllocationOff
+            | Self::SplitInVain { .. } => numa::fmt(self, f),
         }
     }
 }

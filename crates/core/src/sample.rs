@@ -4,7 +4,7 @@
 //! same fold over samples with another grouping.
 
 use crate::ids::{CpuId, NodeId, ProcessId, SlotId, Tid};
-use crate::units::BasePages;
+use crate::units::{BasePages, Ratio};
 use serde::{Deserialize, Serialize};
 
 /// Which sensor made a sample.
@@ -67,4 +67,11 @@ pub struct Samples {
     pub taken: Vec<Sample>,
     /// Dropped by the sensor's bound or by the kernel.
     pub lost: u64,
+    /// The sensor that was at work; none where nobody asked or nothing can sample.
+    #[serde(default)]
+    pub sampler: Option<Sampler>,
+    /// Share of the watched present memory that could have been sampled in the interval, where known: hinting faults
+    /// come only from where the kernel's scan went.
+    #[serde(default)]
+    pub coverage: Option<Ratio>,
 }

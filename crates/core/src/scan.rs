@@ -21,6 +21,8 @@ crate::parameters! {
     pub struct WatchParams in "watch" {
         cpu_max: crate::units::Ratio = crate::units::Ratio::new(0.01), 0.0001..=1.0, "share of one core",
             "Processor time spent on looking, at the most", "issue: 1 % of one core";
+        sample_cpu_max: crate::units::Ratio = crate::units::Ratio::new(0.01), 0.0001..=1.0, "share of one core",
+            "Processor time spent on taking in samples of accesses, at the most; what does not fit is lost, and counted", "ours: as much as for looking";
         scan_period_ms: Span = Span::secs(1), 10..=3_600_000, "ms",
             "Time between two sweeps of memory that changes", "ours";
         quiet_period_ms: Span = Span::secs(16), 10..=3_600_000, "ms",
@@ -81,8 +83,10 @@ impl ScanPlanner {
 
     /// Learns from an observation: what looking cost, which objects changed.
     pub fn learn(&mut self, world: &World, seen: &Observation, changes: &[SlotChange]) {
-        self.budget.fill(seen.at);
+        // First the debt, then the time that pays it off: what is saved up is little, and one dear look would keep it
+        // from ever being enough.
         self.budget.spend(seen.cost.cpu.max(seen.cost.scan));
+        self.budget.fill(seen.at);
         if seen.cost.slots > 0 {
             #[expect(clippy::cast_precision_loss, reason = "a cost per slot")]
             self.slot_cost

@@ -232,6 +232,16 @@ impl Ratio {
         Self(value)
     }
 
+    /// `percent` of a hundred.
+    ///
+    /// # Panics
+    /// If it is more than a hundred.
+    #[must_use]
+    pub const fn percent(percent: u8) -> Self {
+        assert!(percent <= 100, "more than all of it");
+        Self(percent as f64 / 100.0)
+    }
+
     /// `part / whole`; zero of an empty whole is zero; a part larger than its whole (a torn read) counts as all of it.
     #[must_use]
     #[expect(clippy::cast_precision_loss, reason = "a share of page counts")]

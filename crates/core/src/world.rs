@@ -5,7 +5,7 @@
 
 use crate::backing::Backing;
 use crate::geometry::Geometry;
-use crate::ids::{CgroupId, ObjectId, ProcessId, SlotId};
+use crate::ids::{CgroupId, NodeId, ObjectId, ProcessId, SlotId};
 use crate::observation::{
     Accessed, CgroupObserved, Mapping, MemoryKind, NodeObserved, Observation, ProcessObserved,
     Sharing, SlotObserved, Unseen,
@@ -284,6 +284,41 @@ impl World {
             .flat_map(|state| state.mappings.iter().map(|mapping| mapping.process))
             .collect();
         ids.into_iter().filter_map(|id| self.processes.get(&id))
+    }
+
+    /// Does a memory policy bind a page of the slot to nodes, in any process that maps it?
+    #[must_use]
+    pub fn is_placement_fixed(&self, slot: SlotId) -> bool {
+        let start = slot.start(&self.geometry);
+        let end = start + self.geometry.slot().0;
+        let fixed = |mapping: &Mapping| {
+            mapping.placement_fixed
+                && mapping.offset < end
+                && start < mapping.offset + mapping.length.0
+        };
+        self.objects
+            .get(&slot.object)
+            .is_some_and(|object| object.mappings.iter().any(fixed))
+    }
+
+    /// The nodes with memory, sorted.
+    #[must_use]
+    pub fn memory_nodes(&self) -> Vec<NodeId> {
+        let with_memory = self.nodes.iter().filter(|node| node.total > Bytes::ZERO);
+        let mut nodes: Vec<NodeId> = with_memory.map(|node| node.node).collect();
+        nodes.sort_unstable();
+        nodes
+    }
+
+    /// May memory of an object lie on `node`: does it have memory, and may every process that maps the object use it?
+    #[must_use]
+    pub fn is_node_allowed(&self, object: ObjectId, node: NodeId) -> bool {
+        let has_memory = |of: &NodeObserved| of.node == node && of.total > Bytes::ZERO;
+        let allows = |process: &ProcessObserved| {
+            let allowed = process.nodes_allowed.as_ref();
+            allowed.is_none_or(|allowed| allowed.contains(&node))
+        };
+        self.nodes.iter().any(has_memory) && self.processes_of(object).all(allows)
     }
 
     /// Huge bytes of an object.

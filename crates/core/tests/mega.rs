@@ -50,7 +50,7 @@ fn with_tracker(slot: &SlotObserved, share: f64, scans: usize) -> (Driver, Plan)
 fn zero_looks(plan: &Plan) -> Vec<(u64, u64)> {
     let of = |look: &Look| match look {
         Look::ZeroPages { slot, pages_max } => Some((slot.index, pages_max.0)),
-        Look::PageTables(_) | Look::Nodes(_) | Look::Track { .. } => None,
+        Look::PageTables(_) | Look::Nodes(_) | Look::Track { .. } | Look::Sample { .. } => None,
     };
     plan.looks.iter().filter_map(of).collect()
 }
@@ -322,7 +322,9 @@ fn only_slots_half_present_are_tracked_and_those_under_a_quarter_dropped() {
             Look::Track { slots, .. } => {
                 Some(slots.iter().map(|slot| slot.index).collect::<Vec<_>>())
             }
-            Look::PageTables(_) | Look::ZeroPages { .. } | Look::Nodes(_) => None,
+            Look::PageTables(_) | Look::ZeroPages { .. } | Look::Nodes(_) | Look::Sample { .. } => {
+                None
+            }
         })
     };
     let plan = driver.start(vec![base(1, 0, 255), base(1, 1, 256), huge(1, 2)]);

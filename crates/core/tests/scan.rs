@@ -12,7 +12,7 @@ use hugepilot_core::units::{Bytes, Span};
 fn ranges(plan: &Plan) -> Vec<(u64, u64)> {
     let of = |look: &Look| match look {
         Look::PageTables(range) => Some((range.first, range.end())),
-        Look::ZeroPages { .. } | Look::Nodes(_) | Look::Track { .. } => None,
+        Look::ZeroPages { .. } | Look::Nodes(_) | Look::Track { .. } | Look::Sample { .. } => None,
     };
     plan.looks.iter().filter_map(of).collect()
 }
@@ -121,6 +121,23 @@ fn sixty_four_gib_in_base_pages_cost_no_more_than_one_percent() {
     let (cpu, read) = spent(32_768, 3_200, 1_000, 600);
     assert!(cpu <= Span::millis(6_000 + 30), "{cpu} in 600 s");
     assert!(read >= 32_768 * 30, "only {read} slots read");
+}
+
+#[test]
+fn dear_looks_are_paid_off_by_the_time_between_them() {
+    let mut driver = Driver::new("mega", &Settings::default());
+    driver.see_at(Span::ZERO, region(64));
+    // Half a percent of the time, but more at once than is ever saved up.
+    let dear = |at| {
+        let mut seen = Observation::default();
+        seen.cost.cpu = Span::millis(50);
+        (Span::secs(at), seen)
+    };
+    let read: usize = (1..=40)
+        .map(|n| dear(10 * n))
+        .map(|(at, seen)| ranges(&driver.see_at(at, seen)).len())
+        .sum();
+    assert!(read >= 10, "{read} looks in 400 s");
 }
 
 #[test]

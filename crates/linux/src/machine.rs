@@ -11,15 +11,21 @@
 //! leaves the rest to `actuators`.
 
 mod act;
+mod bound;
+mod counters;
 mod looks;
 mod page_tables;
 mod processes;
+mod samples;
 
 use crate::actuators::SystemSwitches;
+use crate::actuators::collisions::Collisions;
 use crate::error::Error;
 use crate::procfs::{ProcRoot, SysRoot};
+use crate::sampler::AccessSampler;
 use crate::sensors::budget::Budget;
 use crate::sensors::cgroups::Cgroups;
+use crate::sensors::fault_time::FaultTime;
 use crate::sensors::nodes::Nodes;
 use crate::sensors::objects::Objects;
 use crate::sensors::page_tables::{Method, PageTables};
@@ -27,8 +33,10 @@ use crate::sensors::regions::Devices;
 use crate::sensors::scan::Scanner;
 use crate::sensors::selection::Selection;
 use crate::sensors::suspects::Suspects;
+use crate::sensors::walks::WalkCounters;
 use crate::sys::time;
 use crate::tracker::AccessTracker;
+use counters::Counting;
 use hugepilot_core::action::Action;
 use hugepilot_core::geometry::{Geometry, Order};
 use hugepilot_core::ids::{ProcessId, SlotId};
@@ -38,6 +46,7 @@ use hugepilot_core::observation::{BlindSpot, Observation, SlotObserved, Unseen};
 use hugepilot_core::outcome::Outcome;
 use hugepilot_core::units::{Instant, Ratio, Span};
 use processes::Processes;
+use samples::Sampling;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Share of one core that looking may cost, by default.
@@ -60,7 +69,10 @@ pub struct LiveMachine {
     cgroups: Cgroups,
     nodes: Nodes,
     tracker: Option<Box<dyn AccessTracker>>,
+    sampling: Sampling,
+    counting: Counting,
     switches: Option<Box<dyn SystemSwitches>>,
+    collisions: Collisions,
     /// Slots that were acted upon since the last observation.
     acted: Vec<SlotId>,
     /// Slots that may hold a partially mapped huge page.
@@ -119,6 +131,9 @@ pub struct Builder {
     sys: SysRoot,
     watch_cpu_max: Ratio,
     tracker: Option<Box<dyn AccessTracker>>,
+    sampler: Option<Box<dyn AccessSampler>>,
+    sample_cpu_max: Ratio,
+    counting: Counting,
     switches: Option<Box<dyn SystemSwitches>>,
 }
 
@@ -158,6 +173,34 @@ impl Builder {
         self
     }
 
+    /// What samples accesses, once a look asks for it; nothing, unless said.
+    #[must_use]
+    pub fn sampler(mut self, sampler: Option<Box<dyn AccessSampler>>) -> Self {
+        self.sampler = sampler;
+        self
+    }
+
+    /// Share of one core that taking in samples may cost, beside looking.
+    #[must_use]
+    pub fn sample_cpu_max(mut self, share: Ratio) -> Self {
+        self.sample_cpu_max = share;
+        self
+    }
+
+    /// What measures time in page faults; nothing, unless said.
+    #[must_use]
+    pub fn fault_time(mut self, fault_time: Option<FaultTime>) -> Self {
+        self.counting.fault_time = fault_time;
+        self
+    }
+
+    /// What counts L2 misses; nothing, unless said.
+    #[must_use]
+    pub fn walks(mut self, walks: Option<WalkCounters>) -> Self {
+        self.counting.walks = walks;
+        self
+    }
+
     /// What carries out actions that are not about a slot; without it they are unsupported.
     #[must_use]
     pub fn switches(mut self, switches: Box<dyn SystemSwitches>) -> Self {
@@ -184,7 +227,10 @@ impl Builder {
             proc: self.proc,
             sys: self.sys,
             tracker: self.tracker,
+            sampling: Sampling::new(self.sampler, self.sample_cpu_max),
+            counting: self.counting,
             switches: self.switches,
+            collisions: Collisions::default(),
             acted: Vec::new(),
             suspects: Suspects::default(),
             partial: BTreeSet::new(),
@@ -230,6 +276,9 @@ impl LiveMachine {
             sys: SysRoot::default(),
             watch_cpu_max: Ratio::new(WATCH_CPU_MAX_DEFAULT),
             tracker: None,
+            sampler: None,
+            sample_cpu_max: Ratio::new(WATCH_CPU_MAX_DEFAULT),
+            counting: Counting::default(),
             switches: None,
         }
     }
@@ -336,6 +385,11 @@ impl LiveMachine {
         self.budget.spend(tick.charged);
         let mut observation = tick.observation;
         observation.objects = self.objects.take_changed();
+        let gone = observation
+            .objects
+            .iter()
+            .filter(|object| object.mappings.is_empty());
+        self.forget_touches(gone.map(|object| object.object));
         observation.slots = std::mem::take(&mut tick.slots).into_values().collect();
         observation.cost.cpu = time::thread_cpu().growth_since(tick.started);
         observation
@@ -357,6 +411,10 @@ impl Machine for LiveMachine {
             self.say_blindness(&mut tick);
             self.say_everything(&mut tick);
         }
+        self.count(&mut tick);
+        // Before any page table is read again: what is present now tells nothing of earlier faults.
+        self.take_samples(&mut tick);
+        self.look_for_bound(&mut tick);
         self.answer(looks, &mut tick);
         self.scan(&mut tick);
         self.suspect_partial(&mut tick);

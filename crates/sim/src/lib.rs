@@ -7,7 +7,7 @@
 //!
 //! One file a noun: [`buddy`] a node's free memory, `frame` every base frame, `space` an address space, `shared` an
 //! object's page cache, `cgroup` limits; `world` and `life` are what programs do, `action` what a manager does, `observe` what it
-//! sees, `check` what must hold at all times.
+//! sees, `sample` which accesses are sampled, `check` what must hold at all times.
 //!
 //! Bounds: about 24 bytes a base frame and 8 KiB a populated slot.
 
@@ -20,6 +20,7 @@ mod fault;
 mod frame;
 mod life;
 mod observe;
+mod sample;
 mod shared;
 mod sim;
 mod slot;

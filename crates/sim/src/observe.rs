@@ -5,7 +5,7 @@
 //! scan period for the slots that are tracked.
 
 use crate::sim::Sim;
-use crate::space::Table;
+use crate::space::{Table, frame_of};
 use hugepilot_core::action::Action;
 use hugepilot_core::geometry::Geometry;
 use hugepilot_core::ids::{ObjectId, ProcessId, SlotId, SlotRange};
@@ -66,6 +66,7 @@ impl Machine for Sim {
         }
         looks.iter().for_each(|look| self.answer(look, &mut seen));
         self.read_accessed(&mut seen);
+        seen.samples = self.sampling.read();
         self.seen.last = Some(self.now);
         seen.cost.slots = seen.scanned.iter().map(|range| range.count).sum();
         Ok(seen)
@@ -87,6 +88,8 @@ impl Sim {
                 free: geometry.bytes(buddy.free_pages()),
                 free_blocks: buddy.free_blocks(),
                 controller_requests: None,
+                cpus: 1,
+                distances: Vec::new(),
             })
             .collect()
     }
@@ -131,6 +134,7 @@ impl Sim {
             l2_misses: None,
             l2_misses_by_walks: None,
             fault_time_share_max: None,
+            nodes_allowed: None,
         }
     }
 
@@ -193,6 +197,7 @@ impl Sim {
                 report(seen, state);
             }
             Look::Track { slots, period } => self.track(slots, *period),
+            Look::Sample { samples_max } => self.sampling.order(*samples_max),
         }
     }
 
@@ -283,7 +288,7 @@ impl Sim {
 
     /// Remembers that a process accessed the base page at `address`.
     pub(crate) fn note_access(&mut self, id: ProcessId, address: u64) {
-        if self.seen.tracked.is_empty() {
+        if self.seen.tracked.is_empty() && !self.sampling.is_ordered() {
             return;
         }
         let geometry = *self.geometry();
@@ -305,8 +310,14 @@ impl Sim {
                 object,
                 index: offset >> geometry.slot_shift(),
             };
+            let page = (offset >> geometry.base_shift) % geometry.slot_pages().0;
             if let Some(pages) = self.seen.tracked.get_mut(&slot) {
-                pages.insert((offset >> geometry.base_shift) % geometry.slot_pages().0);
+                pages.insert(page);
+            }
+            if self.sampling.is_ordered() {
+                let entry = self.processes[&id].space.entry(address, &geometry).0;
+                let home = frame_of(&entry).map(|frame| self.frames.node_of(frame));
+                self.sample_access(id, (slot, page), home);
             }
         }
     }

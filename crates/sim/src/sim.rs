@@ -4,6 +4,7 @@ use crate::cgroup::CgroupIndex;
 use crate::config::{Config, ThpMode};
 use crate::frame::{Frame, Frames};
 use crate::observe::Seen;
+use crate::sample::Sampling;
 use crate::shared::Cache;
 use crate::space::Space;
 use hugepilot_core::geometry::Geometry;
@@ -68,6 +69,7 @@ pub struct Sim {
     pub(crate) thp: ThpMode,
     pub(crate) now: Instant,
     pub(crate) seen: Seen,
+    pub(crate) sampling: Sampling,
     next_pid: u32,
     next_pin: u64,
 }
@@ -88,6 +90,7 @@ impl Sim {
             thp: config.thp,
             now: Instant::default(),
             seen: Seen::default(),
+            sampling: Sampling::default(),
             next_pid: FIRST_PID,
             next_pin: 0,
             config,

@@ -94,6 +94,7 @@ impl Sim {
                     kind,
                     writable: true,
                     excluded,
+                    placement_fixed: false,
                 };
                 (object, mapping)
             })

@@ -150,6 +150,7 @@ fn observed_process() -> impl Strategy<Value = ProcessObserved> {
                 l2_misses,
                 l2_misses_by_walks: l2_misses,
                 fault_time_share_max: share,
+                nodes_allowed: None,
             },
         )
 }
@@ -178,6 +179,7 @@ fn observed_object() -> impl Strategy<Value = ObjectObserved> {
                 kind,
                 writable,
                 excluded,
+                placement_fixed: false,
             },
         );
     (object(), vec(mapping, 0..3))
@@ -193,6 +195,8 @@ fn observation() -> impl Strategy<Value = Observation> {
                 free: total,
                 free_blocks,
                 controller_requests: None,
+                cpus: 0,
+                distances: Vec::new(),
             }
         });
     let cgroup = (any::<u64>(), ".{0,40}", bytes(), option::of(ratio())).prop_map(
@@ -310,6 +314,7 @@ fn plan() -> impl Strategy<Value = Plan> {
         range().prop_map(Look::PageTables),
         (slot(), pages()).prop_map(|(slot, pages_max)| Look::ZeroPages { slot, pages_max }),
         (vec(slot(), 0..4), span()).prop_map(|(slots, period)| Look::Track { slots, period }),
+        any::<u32>().prop_map(|samples_max| Look::Sample { samples_max }),
     ];
     let refused =
         (planned(), select(Law::ALL.to_vec())).prop_map(|(planned, law)| Refused { planned, law });

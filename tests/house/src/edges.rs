@@ -26,10 +26,12 @@ const HUGETLB: &str = "hugepilot-hugetlb";
 const BENCH: &str = "hugepilot-bench";
 const CONFORMANCE: &str = "hugepilot-conformance";
 const WORKERS: &str = "hugepilot-workers";
+const VPMU: &str = "hugepilot-vpmu";
+const PLUGIN: &str = "qemu-plugin";
 const CLI: &str = "hugepilot";
 
 /// The fences of the house.
-pub const CRATES: [Fence; 11] = [
+pub const CRATES: [Fence; 13] = [
     Fence {
         name: CORE,
         uses: &[],
@@ -37,7 +39,7 @@ pub const CRATES: [Fence; 11] = [
     },
     Fence {
         name: LINUX,
-        uses: &[CORE],
+        uses: &[CORE, VPMU],
         tests_use: &[CONFORMANCE, WORKERS],
     },
     Fence {
@@ -57,7 +59,7 @@ pub const CRATES: [Fence; 11] = [
     },
     Fence {
         name: BENCH,
-        uses: &[CORE],
+        uses: &[CORE, VPMU],
         tests_use: &[],
     },
     Fence {
@@ -72,8 +74,19 @@ pub const CRATES: [Fence; 11] = [
     },
     Fence {
         name: WORKERS,
+        uses: &[VPMU],
+        tests_use: &[],
+    },
+    Fence {
+        name: VPMU,
         uses: &[],
         tests_use: &[],
+    },
+    // Under a licence of its own: it uses what both sides need, and nothing uses it.
+    Fence {
+        name: PLUGIN,
+        uses: &[VPMU],
+        tests_use: &[CORE],
     },
     Fence {
         name: "hugepilot-house",

@@ -18,7 +18,7 @@ mod pin;
 mod region;
 mod session;
 mod storm;
-mod sys;
+pub mod sys;
 mod toil;
 mod wire;
 

@@ -8,9 +8,10 @@ use anyhow::Result;
 use super::{command, workspace_root};
 
 /// Packages and the binaries that they make.
-const BINARIES: [(&str, &str); 2] = [
+const BINARIES: [(&str, &str); 3] = [
     ("hugepilot", "hugepilot"),
     ("hugepilot-workers", "hugepilot-worker"),
+    ("hugepilot-workers", "guest-pmu"),
 ];
 /// glibc, not musl: it is the target that Debian's own Rust has. Naming it keeps the flags away
 /// from build scripts.

@@ -9,7 +9,9 @@
 //! - [`initramfs`] packs busybox, the program and [`INIT_SCRIPT`](initramfs::INIT_SCRIPT) with the
 //!   [`cpio`] writer (pure), after [`elf`] has checked that the program needs no shared libraries
 //!   (pure).
-//! - [`topology`] says which node has which CPUs and how much memory (pure).
+//! - [`topology`] says which node has which CPUs and how much memory (pure); [`shapes`] has some by
+//!   name, and reads others from files.
+//! - [`pmu`] adds the virtual PMU, a plugin of QEMU.
 //! - [`qemu`] turns all that into QEMU's arguments and owns the running QEMU; [`console`] keeps the
 //!   kernel's last words.
 //! - [`build`] makes the static binaries that tests want in a guest.
@@ -29,7 +31,9 @@ mod cpio;
 mod elf;
 mod initramfs;
 mod kernel;
+mod pmu;
 mod qemu;
+mod shapes;
 mod topology;
 
 use std::path::PathBuf;
@@ -42,6 +46,8 @@ use clap::{Args, Subcommand};
 use cache::Cache;
 use initramfs::{ExtraFile, Image};
 use kernel::Request;
+use pmu::Pmu;
+pub use pmu::Wanted;
 use qemu::{Guest, Machine, Outcome};
 use topology::{Mebibytes, Topology};
 
@@ -70,6 +76,8 @@ pub enum Command {
         #[arg(long)]
         refresh: bool,
     },
+    /// List the topologies that have a name.
+    Topologies,
     /// Build the static binaries used in guests and print their paths.
     Build {
         /// With optimization.
@@ -92,6 +100,21 @@ pub struct RunArguments {
     /// NUMA nodes, which share memory and CPUs evenly.
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=64))]
     nodes: u32,
+    /// A topology by name (`vm topologies` lists them), or a file that describes one.
+    #[arg(long, value_name = "NAME|FILE", conflicts_with_all = ["memory", "cpus", "nodes"])]
+    topology: Option<String>,
+    /// Give the guest the virtual PMU (tests/qemu-plugin/README.md).
+    #[arg(long)]
+    pmu: bool,
+    /// Where it writes a line of JSON for every window.
+    #[arg(long, value_name = "FILE", requires = "pmu")]
+    pmu_out: Option<PathBuf>,
+    /// Where it writes the samples that it takes, too.
+    #[arg(long, value_name = "FILE", requires = "pmu")]
+    pmu_samples: Option<PathBuf>,
+    /// More of its arguments. May be repeated.
+    #[arg(long = "pmu-arg", value_name = "KEY=VALUE", requires = "pmu")]
+    pmu_arguments: Vec<String>,
     /// Kill the guest after so many seconds.
     #[arg(long, default_value_t = 300, value_name = "SECONDS",
         value_parser = clap::value_parser!(u64).range(1..=TIMEOUT_SECONDS_MAX))]
@@ -126,6 +149,12 @@ pub fn perform(command: Command) -> Result<ExitCode> {
         Command::Run(arguments) => run(arguments),
         Command::Fetch(arguments) => fetch(arguments),
         Command::List { refresh } => list(refresh),
+        Command::Topologies => {
+            for (name, about) in shapes::list()? {
+                println!("{name:<12} {about}");
+            }
+            Ok(ExitCode::SUCCESS)
+        }
         Command::Build { release } => {
             for path in build::guest_binaries(release)? {
                 println!("{}", path.display());
@@ -136,24 +165,37 @@ pub fn perform(command: Command) -> Result<ExitCode> {
 }
 
 fn run(arguments: RunArguments) -> Result<ExitCode> {
-    let topology = Topology::even(arguments.nodes, arguments.cpus, arguments.memory)?;
+    let topology = match &arguments.topology {
+        Some(name_or_file) => shapes::find(name_or_file)?,
+        None => Topology::even(arguments.nodes, arguments.cpus, arguments.memory)?,
+    };
+    let wanted = Wanted {
+        out: arguments.pmu_out,
+        samples: arguments.pmu_samples,
+        arguments: arguments.pmu_arguments,
+    };
     let image = Image::new(&arguments.program, &arguments.files)?;
     let machine = Machine {
         kernel: Cache::open()?.kernel(&arguments.kernel)?,
         topology,
         kernel_arguments: arguments.append,
+        pmu: arguments.pmu.then(|| Pmu::new(&wanted)).transpose()?,
     };
     let limit = Duration::from_secs(arguments.timeout);
     run_in(&machine, &image, limit, arguments.verbose).map(ExitCode::from)
 }
 
-/// A guest of one node that runs one program, for the other chores.
+/// A guest that runs one program, for the other chores.
 pub struct Boot<'a> {
     /// As `vm run` takes it.
     pub kernel: &'a str,
     /// As `vm run` takes it.
     pub memory: &'a str,
     pub cpus: u32,
+    /// Nodes, which share memory and CPUs evenly.
+    pub nodes: u32,
+    /// With the virtual PMU, or without.
+    pub pmu: Option<&'a Wanted>,
     /// Files to copy in, as `vm run` takes them.
     pub files: &'a [String],
     /// The program and its arguments.
@@ -172,13 +214,24 @@ pub fn boot(boot: &Boot) -> Result<u8> {
     let image = Image::new(boot.program, &files)?;
     let machine = Machine {
         kernel: Cache::open()?.kernel(&boot.kernel.parse()?)?,
-        topology: Topology::even(1, boot.cpus, boot.memory.parse()?)?,
+        topology: Topology::even(boot.nodes, boot.cpus, boot.memory.parse()?)?,
         kernel_arguments: Vec::new(),
+        pmu: boot.pmu.map(Pmu::new).transpose()?,
     };
     run_in(&machine, &image, boot.timeout, boot.verbose)
 }
 
 fn run_in(machine: &Machine, image: &Image, limit: Duration, verbose: bool) -> Result<u8> {
+    let outcome = run_once(machine, image, limit, verbose)?;
+    // Emulated processors now and then kill a kernel that boots. Nothing of ours ran yet, so nothing is hidden.
+    if matches!(outcome, Outcome::Panicked { began: false, .. }) {
+        eprintln!("guest: the program had not begun; booting once more");
+        return Ok(exit_code(&run_once(machine, image, limit, verbose)?));
+    }
+    Ok(exit_code(&outcome))
+}
+
+fn run_once(machine: &Machine, image: &Image, limit: Duration, verbose: bool) -> Result<Outcome> {
     eprintln!("guest: {machine}");
     let guest = Guest::start(machine, &image.archive()?, verbose)?;
     let outcome = guest.wait(limit)?;
@@ -186,7 +239,7 @@ fn run_in(machine: &Machine, image: &Image, limit: Duration, verbose: bool) -> R
         eprint!("{evidence}");
     }
     eprintln!("guest: {outcome}");
-    Ok(exit_code(&outcome))
+    Ok(outcome)
 }
 
 fn exit_code(outcome: &Outcome) -> u8 {

@@ -26,6 +26,7 @@ use rustix::process::{
 use super::cache::Kernel;
 use super::command;
 use super::console::{LastWords, Tail};
+use super::pmu::Pmu;
 use super::topology::Topology;
 
 const QEMU: &str = "qemu-system-x86_64";
@@ -40,6 +41,7 @@ pub struct Machine {
     pub topology: Topology,
     /// In addition to ours.
     pub kernel_arguments: Vec<String>,
+    pub pmu: Option<Pmu>,
 }
 
 impl fmt::Display for Machine {
@@ -69,6 +71,9 @@ impl Machine {
         let mut arguments: Vec<String> = fixed.concat().into_iter().map(str::to_owned).collect();
         arguments.extend(["-nodefaults", "-no-user-config", "-no-reboot"].map(str::to_owned));
         arguments.extend(self.topology.arguments());
+        if let Some(pmu) = &self.pmu {
+            arguments.extend(pmu.arguments(&self.topology));
+        }
         let command_line = [&[KERNEL_ARGUMENTS.to_owned()], &self.kernel_arguments[..]]
             .concat()
             .join(" ");
@@ -105,7 +110,7 @@ pub struct Guest {
     started: Instant,
     console: JoinHandle<LastWords>,
     complaints: JoinHandle<LastWords>,
-    output: JoinHandle<()>,
+    output: JoinHandle<bool>,
     report: JoinHandle<Option<u8>>,
 }
 
@@ -124,6 +129,8 @@ pub enum Outcome {
     },
     Panicked {
         message: String,
+        /// Did the program begin? A kernel that dies before that died of booting.
+        began: bool,
         evidence: Evidence,
     },
     /// The machine went off without a report.
@@ -172,7 +179,7 @@ impl Guest {
         }
         let status = self.qemu.wait().context("cannot wait for QEMU")?;
         let took = self.started.elapsed();
-        join(self.output)?;
+        let began = join(self.output)?;
         let report = join(self.report)?;
         let LastWords {
             lines: console,
@@ -184,7 +191,11 @@ impl Guest {
         };
         Ok(match (report, panic) {
             (Some(code), _) => Outcome::Exited { code, took },
-            (None, Some(message)) => Outcome::Panicked { message, evidence },
+            (None, Some(message)) => Outcome::Panicked {
+                message,
+                began,
+                evidence,
+            },
             (None, None) if !ended => Outcome::TimedOut { limit, evidence },
             (None, None) => Outcome::Vanished { status, evidence },
         })
@@ -290,7 +301,7 @@ fn pipe_to_qemu() -> Result<(OwnedFd, OwnedFd)> {
     Ok((ours, theirs))
 }
 
-fn inherited_path(descriptor: &impl AsFd) -> String {
+pub fn inherited_path(descriptor: &impl AsFd) -> String {
     format!("/dev/fd/{}", descriptor.as_fd().as_raw_fd())
 }
 
@@ -306,9 +317,12 @@ fn keep_tail(mut source: impl Read, verbose: bool) -> LastWords {
     tail.finish()
 }
 
-fn copy_output(mut source: File) {
+/// Passes the program's output on. Was there any?
+fn copy_output(mut source: File) -> bool {
     let mut closed = false;
+    let mut began = false;
     for_each_chunk(&mut source, |chunk| {
+        began = true;
         let mut stdout = std::io::stdout();
         if !closed
             && stdout
@@ -320,6 +334,7 @@ fn copy_output(mut source: File) {
             closed = true;
         }
     });
+    began
 }
 
 fn read_report(source: File) -> Option<u8> {
@@ -375,6 +390,7 @@ mod tests {
             },
             topology: Topology::even(1, 2, Mebibytes(512)).unwrap(),
             kernel_arguments: vec!["a=1".into(), "b".into()],
+            pmu: None,
         };
         let path = |name: &str| format!("/dev/fd/{name}");
         let ports = PortPaths {

@@ -50,7 +50,7 @@ pub struct Topology {
     pub distances: Vec<Vec<u8>>,
 }
 
-const DISTANCE_LOCAL: u8 = 10;
+pub const DISTANCE_LOCAL: u8 = 10;
 /// What Linux itself takes for remote where the firmware says nothing (REMOTE_DISTANCE).
 const DISTANCE_REMOTE: u8 = 20;
 /// Below this a kernel of Debian with our initramfs does not boot.
@@ -77,6 +77,34 @@ impl Topology {
             nodes: list.collect(),
             distances: uniform_distances(nodes),
         })
+    }
+
+    /// Refuses what no kernel boots on.
+    pub fn checked(self) -> Result<Self> {
+        ensure!(self.cpus() >= 1, "a guest needs a CPU");
+        ensure!(
+            self.nodes[0].memory >= NODE_MEMORY_MIN,
+            "the first node needs {NODE_MEMORY_MIN}: the kernel boots there"
+        );
+        for (id, Node { memory, .. }) in self.nodes.iter().enumerate() {
+            let fits = memory.0 == 0 || *memory >= NODE_MEMORY_MIN;
+            ensure!(
+                fits && memory.0 % HUGE_PAGE.0 == 0,
+                "node {id} needs {NODE_MEMORY_MIN} or more, in whole huge pages, or none: not {memory}"
+            );
+        }
+        Ok(self)
+    }
+
+    /// The node of each CPU.
+    pub fn cpu_nodes(&self) -> impl Iterator<Item = u64> {
+        let cpus_of = |(id, node): (u64, &Node)| node.cpus.clone().map(move |_| id);
+        (0..).zip(&self.nodes).flat_map(cpus_of)
+    }
+
+    /// The memory of each node.
+    pub fn memory_mib(&self) -> impl Iterator<Item = u64> {
+        self.nodes.iter().map(|node| node.memory.0)
     }
 
     pub fn memory(&self) -> Mebibytes {
@@ -144,7 +172,7 @@ impl fmt::Display for Topology {
     }
 }
 
-fn uniform_distances(nodes: u32) -> Vec<Vec<u8>> {
+pub fn uniform_distances(nodes: u32) -> Vec<Vec<u8>> {
     let distance = |from, to| {
         if from == to {
             DISTANCE_LOCAL
@@ -157,13 +185,16 @@ fn uniform_distances(nodes: u32) -> Vec<Vec<u8>> {
         .collect()
 }
 
-fn node_arguments(id: usize, node: &Node) -> [String; 4] {
+fn node_arguments(id: usize, node: &Node) -> Vec<String> {
     let cpus = match node.cpus.end.checked_sub(node.cpus.start) {
         None | Some(0) => String::new(),
         Some(1) => format!(",cpus={}", node.cpus.start),
         Some(_) => format!(",cpus={}-{}", node.cpus.start, node.cpus.end - 1),
     };
-    [
+    if node.memory.0 == 0 {
+        return vec!["-numa".to_owned(), format!("node,nodeid={id}{cpus}")];
+    }
+    vec![
         "-object".to_owned(),
         format!("memory-backend-ram,id=memory{id},size={}M", node.memory.0),
         "-numa".to_owned(),

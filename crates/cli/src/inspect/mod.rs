@@ -1,5 +1,6 @@
 //! `hugepilot inspect PID`: what a process's memory is made of, and what each policy would do with it. Changes nothing.
 
+mod accesses;
 mod census;
 mod folios;
 mod numa_maps;
@@ -13,8 +14,9 @@ use crate::config::ConfigArgs;
 use crate::{kernel, text};
 use hugepilot_core::ids::Pid;
 use hugepilot_core::machine::Machine;
-use hugepilot_core::units::Bytes;
+use hugepilot_core::units::{Bytes, Span};
 use hugepilot_core::world::World;
+use hugepilot_linux::sampler::choice::Wish;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use render::Charset;
 use std::io::Write;
@@ -33,6 +35,12 @@ pub struct Args {
     /// List so many regions, the largest first
     #[arg(long, value_name = "N", default_value_t = 10)]
     regions: usize,
+    /// On a machine with several NUMA nodes, sample accesses for so long
+    #[arg(long, value_name = "TIME", default_value = "5s", value_parser = text::span)]
+    sample_for: Span,
+    /// What samples them: auto (the best there is), pebs, ibs, virtual, hinting or none
+    #[arg(long, value_name = "NAME", default_value = "auto", value_parser = text::sampler)]
+    sampler: Wish,
     #[command(flatten)]
     config: ConfigArgs,
     /// Print JSON
@@ -49,22 +57,29 @@ const PATIENCE: Duration = Duration::from_secs(2);
 /// If there is no such process, or we may not look at it.
 pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let settings = args.config.settings()?;
-    let mut machine = kernel::onlooker(args.pid)?;
+    let (choice, unsampled) = accesses::choose(args.sampler)?;
+    let mut machine = kernel::onlooker(args.pid, choice)?;
     let mut progress = Progress::new();
     let census = read::census(args.pid, machine.geometry(), &mut |done, whole| {
         progress.show(done, whole)
     })?;
-    let seen = verdicts::look(&mut machine)?;
+    let mut seen = verdicts::look(&mut machine)?;
     progress.clear();
+    if machine.sampler().is_some() {
+        seen.extend(accesses::sample(&mut machine, args.sample_for)?);
+    }
+    let numa = accesses::view(machine.geometry(), &seen, &settings);
+    let mut census = census;
+    census.blind.extend(unsampled.filter(|_| numa.is_some()));
     let world = World::new(machine.geometry());
     let verdicts = verdicts::verdicts(&world, &seen, &settings);
     let shown = if args.json {
         format!(
             "{:#}\n",
-            render_json::json(&census, &verdicts, args.regions)
+            render_json::json(&census, &verdicts, numa.as_ref(), args.regions)
         )
     } else {
-        render::text(&census, &verdicts, args.regions, charset())
+        render::text(&census, &verdicts, numa.as_ref(), (args.regions, charset()))
     };
     match std::io::stdout().write_all(shown.as_bytes()) {
         Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(ExitCode::SUCCESS),

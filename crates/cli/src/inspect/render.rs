@@ -3,6 +3,7 @@
 use super::census::{BUCKETS, Census, Histogram, Makeup};
 use super::opt_out;
 use super::verdicts::Verdict;
+use crate::numa::{self, View};
 use hugepilot_core::geometry::{Geometry, Order};
 use hugepilot_core::observation::MemoryKind;
 use hugepilot_core::units::{BasePages, Bytes};
@@ -58,7 +59,12 @@ pub(super) fn kind_words(kind: MemoryKind) -> &'static str {
 }
 
 /// The census and the verdicts, for people; `regions_max` regions are listed.
-pub fn text(census: &Census, verdicts: &[Verdict], regions_max: usize, charset: Charset) -> String {
+pub fn text(
+    census: &Census,
+    verdicts: &[Verdict],
+    numa: Option<&View>,
+    (regions_max, charset): (usize, Charset),
+) -> String {
     let mut text = String::new();
     let total = census.total();
     let mut put = |lines: Vec<String>| {
@@ -91,6 +97,9 @@ pub fn text(census: &Census, verdicts: &[Verdict], regions_max: usize, charset: 
     ]);
     put(histogram_lines(&total.slots, charset));
     put(region_lines(census, regions_max));
+    put(vec![String::new()]);
+    put(numa.map(|_| "placement".to_owned()).into_iter().collect());
+    put(numa::lines(numa));
     put(vec![
         String::new(),
         "what each policy would do now".to_owned(),

@@ -4,11 +4,17 @@ use super::census::{Census, Makeup, Region};
 use super::opt_out;
 use super::render::kind_words;
 use super::verdicts::Verdict;
+use crate::numa::{self, View};
 use hugepilot_core::geometry::Geometry;
 use serde_json::{Map, Value, json};
 
 /// The census and the verdicts, for programs; `regions_max` regions are listed, the largest first.
-pub fn json(census: &Census, verdicts: &[Verdict], regions_max: usize) -> Value {
+pub fn json(
+    census: &Census,
+    verdicts: &[Verdict],
+    numa: Option<&View>,
+    regions_max: usize,
+) -> Value {
     let g = &census.geometry;
     json!({
         "pid": census.process.pid.0,
@@ -31,6 +37,7 @@ pub fn json(census: &Census, verdicts: &[Verdict], regions_max: usize) -> Value 
             "anon_thp_bytes": cgroup.anon_thp.map(|bytes| bytes.0),
             "pressure_share": cgroup.pressure,
         })),
+        "numa": numa::json(numa),
         "policies": verdicts.iter().map(verdict_json).collect::<Vec<_>>(),
         "not_seen": census.blind,
     })

@@ -15,6 +15,7 @@ pub mod targets;
 
 use crate::config::ConfigArgs;
 use crate::kernel::LiveKernel;
+use crate::numa::{Gathered, View};
 use crate::own::Meter;
 use crate::signals::{self, Signals};
 use crate::{kernel, text};
@@ -24,6 +25,7 @@ use hugepilot_core::policy::Settings;
 use hugepilot_core::tick::Pilot;
 use hugepilot_core::units::{Bytes, Span};
 
+use hugepilot_linux::sampler::choice::Wish;
 use hugepilot_trace::{Header, VERSION, Writer};
 use lines::{Lines, Style};
 use live::Live;
@@ -81,6 +83,13 @@ pub struct HowArgs {
     /// Keep khugepaged from undoing splits, until the end
     #[arg(long)]
     pub restrain_khugepaged: bool,
+    /// What samples accesses, for the NUMA policies: auto (the best there is), pebs, ibs, virtual, hinting or none
+    #[arg(long, value_name = "NAME", default_value = "auto", value_parser = text::sampler)]
+    pub sampler: Wish,
+    /// Turn kernel.numa_balancing on until the end, so that there are hinting faults to sample; this is for the whole system, and
+    /// makes the kernel move pages of every process between nodes too
+    #[arg(long)]
+    pub numa_balancing: bool,
 }
 
 /// Runs it.
@@ -173,10 +182,11 @@ impl Managed<'_> {
             None => None,
         };
         let mut lines = Lines::new(out(), self.style, self.terms.acting);
+        let mut gathered = Gathered::default();
         let mut live = self.live;
         let notes = std::mem::take(&mut machine.notes);
         let mut session = Session::new(machine, pilot, self.terms, notes);
-        let mut listeners: Vec<&mut dyn Listener> = vec![&mut lines, &mut live];
+        let mut listeners: Vec<&mut dyn Listener> = vec![&mut lines, &mut live, &mut gathered];
         listeners.extend(
             recorder
                 .as_mut()
@@ -194,6 +204,11 @@ impl Managed<'_> {
             ended,
             tally: session.tally(),
             world: session.pilot().world(),
+            numa: View::of(
+                &gathered,
+                session.pilot().world(),
+                self.settings.reactive.hot_share_min,
+            ),
             cost: self.meter.cost(),
         };
         print(out(), self.style, &summary)?;

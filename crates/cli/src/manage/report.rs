@@ -2,6 +2,7 @@
 
 use super::session::Ended;
 use super::tally::{Locked, Tally};
+use crate::numa::{self, View};
 use hugepilot_core::outcome::OutcomeClass;
 use hugepilot_core::units::{Bytes, Ratio, Span};
 use hugepilot_core::world::World;
@@ -33,7 +34,7 @@ impl OwnCost {
 }
 
 /// Everything a summary is made of.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub struct Summary<'a> {
     /// The policy.
     pub policy: &'static str,
@@ -45,6 +46,8 @@ pub struct Summary<'a> {
     pub tally: &'a Tally,
     /// What is known at the end.
     pub world: &'a World,
+    /// What samples of accesses show; `None` on a machine with one node.
+    pub numa: Option<View>,
     /// What we used.
     pub cost: OwnCost,
 }
@@ -96,6 +99,7 @@ impl Summary<'_> {
                     "max_us": locked.max.as_micros(),
                 })).collect::<Vec<_>>(),
             },
+            "numa": numa::json(self.numa.as_ref()),
             "watched": {
                 "processes_max": tally.processes_max,
                 "huge_bytes": huge.0,
@@ -164,6 +168,14 @@ impl Summary<'_> {
             "memory     {huge} of {present} seen is in huge pages ({share})"
         ));
         line(format_args!("cost       {}", self.cost_words()));
+        // A policy that does not sample has nothing to show of nodes.
+        let sampled = self.numa.as_ref().filter(|numa| numa.sampler.is_some());
+        for words in sampled
+            .map(|numa| numa::lines(Some(numa)))
+            .unwrap_or_default()
+        {
+            line(format_args!("{}", words.trim_start_matches("  ")));
+        }
         text
     }
 

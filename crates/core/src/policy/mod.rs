@@ -3,9 +3,14 @@
 //! A policy proposes; the laws and the budgets dispose. It is asked every tick, with the changes of the tick, and names
 //! the actions it wants, the best first, each with its reason. What was held back it simply proposes again.
 
+pub mod carrefour;
+pub mod carrefour_lp;
+pub mod conservative;
 pub mod ingens;
 pub mod linux;
 pub mod mega;
+pub mod numa;
+pub mod reactive;
 pub mod turn;
 
 use crate::observation::Observation;
@@ -47,7 +52,16 @@ pub trait Policy {
 }
 
 /// The policies there are.
-pub const NAMES: [&str; 3] = [mega::NAME, ingens::NAME, linux::NAME];
+pub const NAMES: [&str; 8] = [
+    mega::NAME,
+    ingens::NAME,
+    linux::NAME,
+    carrefour::NAME,
+    carrefour::NAME_2M,
+    conservative::NAME,
+    reactive::NAME,
+    carrefour_lp::NAME,
+];
 
 /// The parameters of all policies, of the laws and of the watching.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -62,11 +76,37 @@ pub struct Settings {
     pub ingens: ingens::IngensParams,
     /// `[linux]`
     pub linux: linux::LinuxParams,
+    /// `[carrefour]`
+    pub carrefour: carrefour::CarrefourParams,
+    /// `[conservative]`
+    pub conservative: conservative::ConservativeParams,
+    /// `[reactive]`
+    pub reactive: reactive::ReactiveParams,
+    /// `[carrefour-lp]`
+    pub carrefour_lp: carrefour_lp::CarrefourLpParams,
 }
 
 impl Settings {
     /// The sections.
-    pub const SECTIONS: [&'static str; 5] = ["watch", "laws", "mega", "ingens", "linux"];
+    pub const SECTIONS: [&'static str; 9] = [
+        "watch",
+        "laws",
+        "mega",
+        "ingens",
+        "linux",
+        "carrefour",
+        "conservative",
+        "reactive",
+        "carrefour-lp",
+    ];
+    /// The sections that can be set as a paper or its released code has them.
+    pub const WITH_PRESETS: [&'static str; 5] = [
+        "ingens",
+        "carrefour",
+        "conservative",
+        "reactive",
+        "carrefour-lp",
+    ];
 
     /// Every parameter.
     #[must_use]
@@ -76,6 +116,10 @@ impl Settings {
         specs.extend(mega::MegaParams::specs());
         specs.extend(ingens::IngensParams::specs());
         specs.extend(linux::LinuxParams::specs());
+        specs.extend(carrefour::CarrefourParams::specs());
+        specs.extend(conservative::ConservativeParams::specs());
+        specs.extend(reactive::ReactiveParams::specs());
+        specs.extend(carrefour_lp::CarrefourLpParams::specs());
         specs
     }
 
@@ -91,11 +135,57 @@ impl Settings {
             "ingens" if field == "preset" => self.ingens.preset(value),
             "ingens" => self.ingens.set(field, value),
             "linux" => self.linux.set(field, value),
+            "carrefour" | "conservative" | "reactive" | "carrefour-lp" if field == "preset" => {
+                self.numa_preset(section, value)
+            }
+            "carrefour" => self.carrefour.set(field, value),
+            "conservative" => self.conservative.set(field, value),
+            "reactive" => self.reactive.set(field, value),
+            "carrefour-lp" => self.carrefour_lp.set(field, value),
             _ => Err(ParamError::Section {
                 section: section.to_owned(),
                 known: Self::SECTIONS.join(", "),
             }),
         }
+    }
+
+    /// Sets a section of the Carrefour family as a preset has it; that of the whole, `carrefour-lp`, sets all four.
+    fn numa_preset(&mut self, section: &str, value: &Value) -> Result<(), ParamError> {
+        use carrefour::{CarrefourParams, preset};
+        use carrefour_lp::CarrefourLpParams;
+        use conservative::ConservativeParams;
+        use reactive::ReactiveParams;
+        let is = |name: &str| section == name || section == carrefour_lp::NAME;
+        let lp = preset(
+            section,
+            value,
+            CarrefourLpParams::paper,
+            CarrefourLpParams::released,
+        )?;
+        if is("carrefour") {
+            self.carrefour = preset(
+                section,
+                value,
+                CarrefourParams::paper,
+                CarrefourParams::released,
+            )?;
+        }
+        if is("conservative") {
+            let released = ConservativeParams::released;
+            self.conservative = preset(section, value, ConservativeParams::default, released)?;
+        }
+        if is("reactive") {
+            self.reactive = preset(
+                section,
+                value,
+                ReactiveParams::paper,
+                ReactiveParams::released,
+            )?;
+        }
+        if section == carrefour_lp::NAME {
+            self.carrefour_lp = lp;
+        }
+        Ok(())
     }
 
     /// The values in force, by section and field.
@@ -107,6 +197,10 @@ impl Settings {
             "mega": self.mega.values(),
             "ingens": self.ingens.values(),
             "linux": self.linux.values(),
+            "carrefour": self.carrefour.values(),
+            "conservative": self.conservative.values(),
+            "reactive": self.reactive.values(),
+            "carrefour-lp": self.carrefour_lp.values(),
         })
     }
 
@@ -125,10 +219,12 @@ impl Settings {
             schema["default"] = spec.default.clone();
             entry["properties"][field] = schema;
         }
-        sections["ingens"]["properties"]["preset"] = serde_json::json!({
-            "enum": ["paper", "released"],
-            "description": "Sets the section as the paper or as the authors' released code has it",
-        });
+        for section in Self::WITH_PRESETS {
+            sections[section]["properties"]["preset"] = serde_json::json!({
+                "enum": ["paper", "released"],
+                "description": "Sets the section as the paper or as the authors' released code has it",
+            });
+        }
         serde_json::json!({
             "$schema": "https://json-schema.org/draft/2020-12/schema",
             "title": "hugepilot configuration",
@@ -145,6 +241,11 @@ impl Settings {
             mega::NAME => Some(Box::new(mega::Mega::new(self.mega.clone()))),
             ingens::NAME => Some(Box::new(ingens::Ingens::new(self.ingens.clone()))),
             linux::NAME => Some(Box::new(linux::Linux::new(self.linux.clone()))),
+            carrefour::NAME => Some(carrefour::policy(self, numa::PagesOf::Base)),
+            carrefour::NAME_2M => Some(carrefour::policy(self, numa::PagesOf::AsMapped)),
+            conservative::NAME => Some(conservative::policy(self)),
+            reactive::NAME => Some(reactive::policy(self)),
+            carrefour_lp::NAME => Some(carrefour_lp::policy(self)),
             _ => None,
         }
     }

@@ -47,6 +47,7 @@ pub fn process_observed(pid: u32) -> ProcessObserved {
         l2_misses: None,
         l2_misses_by_walks: None,
         fault_time_share_max: None,
+        nodes_allowed: None,
     }
 }
 
@@ -60,6 +61,7 @@ pub fn object_observed(pid: u32, slots: u64) -> ObjectObserved {
         kind: MemoryKind::Anonymous,
         writable: true,
         excluded: false,
+        placement_fixed: false,
     };
     ObjectObserved {
         object: object(pid),
@@ -156,6 +158,8 @@ pub fn node(free: Bytes) -> NodeObserved {
         free,
         free_blocks: Vec::new(),
         controller_requests: None,
+        cpus: 0,
+        distances: Vec::new(),
     }
 }
 

@@ -16,7 +16,8 @@
 //! * allocation off is `enabled=never`, which also ends promotion;
 //! * allocation on is `enabled=always`;
 //! * promotion off lets khugepaged sleep for a day ([`PAUSE_MS`]) a round, after the one that the write starts;
-//! * promotion on takes that back, and is unsupported while `enabled` is `never`: no switch does one without the other.
+//! * promotion on lets it sleep for [`PROMOTION_MS`] a round, and is unsupported while `enabled` is `never`: no switch does
+//!   one without the other.
 //!
 //! Scopes smaller than the system have no switch either and are unsupported.
 //!
@@ -34,6 +35,9 @@ use std::fmt;
 
 /// How long khugepaged sleeps while promotion is off: a day.
 pub const PAUSE_MS: &str = "86400000";
+
+/// How long khugepaged sleeps while promotion is on: the paper on Carrefour-LP checks every 10 ms.
+pub const PROMOTION_MS: &str = "10";
 
 /// All switches that some mode sets.
 const MODE_SWITCHES: [SysSwitch; 4] = [
@@ -226,7 +230,8 @@ impl SystemActuator {
                 if enabled.is_none_or(|enabled| enabled == "never") {
                     return Ok(OutcomeClass::Unsupported);
                 }
-                self.switches.release(SysSwitch::KhugepagedScanSleep)?;
+                self.switches
+                    .set(SysSwitch::KhugepagedScanSleep, PROMOTION_MS)?;
             }
         }
         Ok(OutcomeClass::Done)

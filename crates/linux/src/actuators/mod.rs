@@ -5,6 +5,7 @@
 
 pub mod baseline;
 pub mod collapse;
+pub mod collisions;
 pub mod errno;
 pub mod moving;
 pub mod split;

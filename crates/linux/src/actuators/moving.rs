@@ -1,7 +1,8 @@
 //! Moving a slot, or base pages of it, to other nodes.
 //!
-//! One address a folio: inside a huge page one address moves the whole, and naming several makes the kernel call all but
-//! the first busy. Each page's own status decides the outcome, and where the pages lie afterwards is asked again.
+//! One address a huge page: one moves the whole, and naming several makes the kernel call all but the first busy. A page
+//! that was busy is asked again where it lies, since a smaller folio is moved as a whole too. Each page's own status
+//! decides the outcome. A call names the pages of one slot at the most.
 
 use super::Verdict;
 use super::errno::{Call, verdict_of};
@@ -10,7 +11,7 @@ use super::target::{Target, timed};
 use crate::sensors::placement::nodes_of_slot;
 use crate::sys::{Errno, move_pages};
 use hugepilot_core::geometry::Order;
-use hugepilot_core::ids::NodeId;
+use hugepilot_core::ids::{NodeId, Pid};
 use hugepilot_core::outcome::{Cause, Outcome, OutcomeClass};
 use hugepilot_core::units::{BasePages, Span};
 
@@ -109,10 +110,31 @@ fn carry_out(target: &mut Target<'_>, pages: &[(BasePages, NodeId)]) -> Outcome 
     let mut status = Vec::new();
     let (called, took) = timed(|| move_pages::move_to(pid, &addresses, &nodes, &mut status));
     let verdict = match called {
-        Ok(()) => judge(&before, &status, &nodes),
+        Ok(()) => {
+            settle(pid, &addresses, &mut status);
+            judge(&before, &status, &nodes)
+        }
         Err(errno) => verdict_of(Call::Move, errno),
     };
     with_nodes(target, verdict, took)
+}
+
+/// A page that was busy may be where it should be all the same: another page of its folio took it along. Where it lies
+/// now is asked again.
+fn settle(pid: Pid, addresses: &[u64], status: &mut [i32]) {
+    let busy = -Errno::BUSY.raw_os_error();
+    let again: Vec<usize> = (0..status.len()).filter(|&at| status[at] == busy).collect();
+    let asked: Vec<u64> = again.iter().map(|&at| addresses[at]).collect();
+    let mut lies = Vec::new();
+    if asked.is_empty() || move_pages::query(pid, &asked, &mut lies).is_err() {
+        return;
+    }
+    for (at, node) in again.into_iter().zip(lies) {
+        // One that cannot be asked just now stays busy.
+        if node >= 0 {
+            status[at] = node;
+        }
+    }
 }
 
 /// Absent pages do not count; of the others the first that did not move decides.

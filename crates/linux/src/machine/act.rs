@@ -48,6 +48,28 @@ impl LiveMachine {
         process: ProcessId,
         address: u64,
     ) -> Outcome {
+        if let Some(verdict) = self.forbidden(action, process, address) {
+            return verdict.into();
+        }
+        if !moves(action) {
+            return self.act_at(action, slot, process, address);
+        }
+        if !self.collisions.may_move(time::since_boot()) {
+            return Outcome::new(OutcomeClass::Busy);
+        }
+        let outcome = self.act_at(action, slot, process, address);
+        self.collisions
+            .learn(outcome.class, &self.proc, time::since_boot());
+        outcome
+    }
+
+    fn act_at(
+        &mut self,
+        action: &Action,
+        slot: SlotId,
+        process: ProcessId,
+        address: u64,
+    ) -> Outcome {
         let consent = self.consent(process, address);
         let Some(watched) = self.processes.get(process) else {
             return Outcome::new(OutcomeClass::Gone).because(Cause::ProcessGone);
@@ -173,5 +195,20 @@ impl LiveMachine {
             }
             ObjectId::Private(_) | ObjectId::Shared { .. } => gone,
         }
+    }
+}
+
+/// Does it move memory between nodes?
+const fn moves(action: &Action) -> bool {
+    match action {
+        Action::MoveSlot { .. } | Action::MovePages { .. } | Action::Interleave { .. } => true,
+        Action::Collapse { .. }
+        | Action::Split { .. }
+        | Action::HugeAllocation { .. }
+        | Action::Promotion { .. }
+        | Action::Baseline { .. }
+        | Action::CompactNode { .. }
+        | Action::EvacuateBlock { .. }
+        | Action::ResizePool { .. } => false,
     }
 }

@@ -38,6 +38,7 @@ impl LiveMachine {
                 }
                 Look::Nodes(slot) => self.look_for_nodes(*slot, &mut bounds, tick),
                 Look::Track { slots, period } => self.track(slots, *period),
+                Look::Sample { samples_max } => self.order_samples(*samples_max, tick),
             }
         }
     }

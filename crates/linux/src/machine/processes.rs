@@ -1,5 +1,6 @@
 //! Phases of an observation that are about processes: who runs, and what each did.
 
+use super::counters::POLL_PERIOD;
 use super::{LiveMachine, Tick};
 use crate::error::Error;
 use crate::sensors::discovery::ProcessTable;
@@ -8,7 +9,7 @@ use crate::sensors::watched::{Activity, Polled, Watched, idle_period};
 use crate::sys::limits;
 use hugepilot_core::ids::{CgroupId, Pid, ProcessId};
 use hugepilot_core::observation::{ThpConsent, Unseen};
-use hugepilot_core::units::{Instant, Ratio, Span};
+use hugepilot_core::units::{Bytes, Instant, Ratio, Span};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Processes are looked for so often, or less where that costs too much.
@@ -86,6 +87,34 @@ impl Processes {
         self.watched.get(&id.pid).filter(|watched| watched.id == id)
     }
 
+    /// Who has this id now, and whose regions his memory is.
+    pub(super) fn with_memory(&self, pid: Pid) -> Option<(&Watched, &Watched)> {
+        let watched = self.watched.get(&pid)?;
+        let memory = watched
+            .memory_of
+            .map_or(Some(watched), |first| self.watched.get(&first))?;
+        Some((watched, memory))
+    }
+
+    /// Resident memory of all of them. What several share counts for each.
+    pub(super) fn resident(&self) -> Bytes {
+        self.watched.values().map(|watched| watched.resident).sum()
+    }
+
+    /// Somebody whose memory policies should be read now.
+    pub(super) fn due_for_policies(&self, now: Instant) -> Option<ProcessId> {
+        let mut own = self
+            .watched
+            .values()
+            .filter(|watched| watched.memory_of.is_none());
+        own.find(|watched| watched.bound().is_due(now))
+            .map(|watched| watched.id)
+    }
+
+    pub(super) fn is_watched(&self, pid: Pid) -> bool {
+        self.watched.contains_key(&pid)
+    }
+
     pub(super) fn get_mut(&mut self, id: ProcessId) -> Option<&mut Watched> {
         self.watched
             .get_mut(&id.pid)
@@ -126,6 +155,15 @@ impl Processes {
         match self.active_at {
             Some(at) if now.since(at) < ACTIVE_FOR => Activity::Some,
             Some(_) | None => Activity::None,
+        }
+    }
+
+    /// Nobody waits longer for his poll than counters may.
+    fn hasten(&mut self, now: Instant) {
+        for watched in self.watched.values_mut() {
+            if now.since(watched.counted_at()) >= POLL_PERIOD {
+                watched.poll_due = now;
+            }
         }
     }
 
@@ -263,6 +301,9 @@ impl LiveMachine {
     pub(super) fn poll_processes(&mut self, tick: &mut Tick) -> Result<(), Error> {
         let left = tick.allowance.growth_since(tick.charged);
         let until = tick.charged + Span(left.0 / POLL_PART);
+        if self.counting.is_on() {
+            self.processes.hasten(tick.now);
+        }
         for pid in self.processes.due(tick.now) {
             if !tick.first && tick.charged >= until {
                 tick.observation.cost.bounded += 1;
@@ -305,6 +346,7 @@ impl LiveMachine {
             watched.read_status(&self.proc, tick.now)?;
             watched.cgroup = self.cgroups.of(&self.proc, pid)?;
         }
+        let observed = observed.map(|observed| self.with_restriction(observed));
         tick.observation.processes.extend(observed);
         if polled != Polled::Idle {
             self.processes.note_activity(tick.now);

@@ -72,6 +72,23 @@ pub fn parse_node_list(text: &[u8]) -> Result<Vec<NodeId>, ParseError> {
     Ok(nodes)
 }
 
+/// A node's `distance` file: numbers, one for each node that is online.
+///
+/// # Errors
+/// If a word is no number below 256.
+pub fn parse_distances(text: &[u8]) -> Result<Vec<u8>, ParseError> {
+    let number = |word: &[u8]| decimal(word).and_then(|value| u8::try_from(value).ok());
+    text.split(u8::is_ascii_whitespace)
+        .filter(|word| !word.is_empty())
+        .map(number)
+        .collect::<Option<_>>()
+        .ok_or(ParseError::new(
+            "node distances",
+            1,
+            "expected numbers below 256",
+        ))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -10,6 +10,7 @@ pub mod kpageflags;
 pub mod maps;
 pub mod meminfo;
 pub mod mountinfo;
+pub mod numa_maps;
 pub mod pagemap;
 pub mod pressure;
 pub mod smaps;

@@ -1,6 +1,8 @@
 //! `/proc/PID/status`: whose a process is, and whether it opted out of THP.
 
+use super::meminfo::parse_node_list;
 use super::{ParseError, decimal, key_value, lines, words};
+use hugepilot_core::ids::NodeId;
 
 /// What we use of a process's `status`.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -11,6 +13,8 @@ pub struct Status {
     pub uid: Option<u32>,
     /// Its ids, from the namespace of the reader inwards; more than one for a process of an inner namespace.
     pub namespace_pids: Vec<u32>,
+    /// The nodes that it may have memory on (its cpuset's); `None` on a kernel that does not say.
+    pub nodes_allowed: Option<Vec<NodeId>>,
     /// Bytes locked in memory.
     pub locked: Option<u64>,
     /// Bytes of shared memory resident.
@@ -45,6 +49,9 @@ fn take(status: &mut Status, key: &[u8], value: &[u8]) -> Option<()> {
         b"THP_enabled" => status.thp_enabled = Some(decimal(value)? != 0),
         b"Uid" => status.uid = Some(small(words(value).next()?)?),
         b"NSpid" => status.namespace_pids = words(value).map(small).collect::<Option<_>>()?,
+        b"Mems_allowed_list" => {
+            status.nodes_allowed = Some(parse_node_list(value).ok()?);
+        }
         b"VmLck" => status.locked = Some(super::kilobytes(value)?),
         b"RssShmem" => status.resident_shmem = Some(super::kilobytes(value)?),
         b"RssAnon" => status.resident_anonymous = Some(super::kilobytes(value)?),
@@ -64,12 +71,14 @@ mod tests {
 
     #[test]
     fn what_we_use_is_found() {
-        let text = b"Name:\tx: y\nUid:\t1000\t1000\t1000\t1000\nNSpid:\t812\t1\nVmLck:\t  8 kB\nTHP_enabled:\t0\n";
+        let text = b"Name:\tx: y\nUid:\t1000\t1000\t1000\t1000\nNSpid:\t812\t1\nVmLck:\t  8 kB\nTHP_enabled:\t0\nMems_allowed_list:\t0,2-3\n";
         let status = parse(text).expect("a status file");
         assert_eq!(status.thp_enabled, Some(false));
         assert_eq!(status.uid, Some(1000));
         assert_eq!(status.namespace_pids, [812, 1]);
         assert_eq!(status.locked, Some(8192));
+        let nodes = [0, 2, 3].map(NodeId).to_vec();
+        assert_eq!(status.nodes_allowed, Some(nodes));
     }
 
     #[test]

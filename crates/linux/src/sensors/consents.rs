@@ -102,6 +102,7 @@ mod tests {
                 kind: MemoryKind::Anonymous,
                 writable: true,
                 excluded: false,
+                placement_fixed: false,
             },
             worth_a_look: true,
         }

@@ -240,6 +240,7 @@ mod tests {
                 kind: MemoryKind::Shmem,
                 writable: true,
                 excluded: false,
+                placement_fixed: false,
             },
             worth_a_look: true,
         }

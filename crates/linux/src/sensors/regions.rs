@@ -150,6 +150,7 @@ pub fn place(process: ProcessId, entry: &Entry<'_>, devices: &Devices) -> Placed
             kind,
             writable: entry.permissions.write,
             excluded: false,
+            placement_fixed: false,
         },
         worth_a_look: managed && !entry.permissions.none(),
     }

@@ -4,6 +4,7 @@
 //! file below `/proc/PID` answers `ESRCH` once the process is reaped. A file of its memory (`maps`, `pagemap`) goes on to
 //! mean the address space it was opened on; after an exec that one is dead and the files are opened anew.
 
+use super::bound::Bound;
 use super::consents::Consents;
 use super::regions::{Devices, Placed, place};
 use crate::error::Error;
@@ -13,7 +14,7 @@ use crate::sys::maps::region_at;
 use crate::sys::process::{pidfd_alive, pidfd_open};
 use crate::sys::{Errno, errno_of};
 use hugepilot_core::geometry::Geometry;
-use hugepilot_core::ids::{CgroupId, Pid, ProcessId};
+use hugepilot_core::ids::{CgroupId, NodeId, Pid, ProcessId};
 use hugepilot_core::observation::{ProcessObserved, ThpConsent};
 use hugepilot_core::units::{Bytes, Instant, Span};
 use std::fs::File;
@@ -114,6 +115,8 @@ pub struct Watched {
     active_since_regions: bool,
     status_at: Instant,
     consents: Consents,
+    bound: Bound,
+    nodes_allowed: Option<Vec<NodeId>>,
 }
 
 impl Watched {
@@ -158,6 +161,8 @@ impl Watched {
             active_since_regions: true,
             status_at: now,
             consents: Consents::default(),
+            bound: Bound::default(),
+            nodes_allowed: None,
         };
         // Alive after its files were opened: they are all of this process.
         if watched.alive() {
@@ -280,6 +285,7 @@ impl Watched {
             l2_misses: None,
             l2_misses_by_walks: None,
             fault_time_share_max: None,
+            nodes_allowed: self.nodes_allowed.clone(),
         }
     }
 
@@ -332,6 +338,7 @@ impl Watched {
         let regions = entries
             .iter()
             .map(|entry| self.consents.marked(place(self.id, entry, devices)))
+            .map(|placed| self.marked_if_bound(placed))
             .collect();
         self.regions_of_size = Some(self.address_space);
         self.regions_at = now;
@@ -347,6 +354,59 @@ impl Watched {
             placed.mapping.excluded = true;
             self.consents.refused(placed, now);
         }
+    }
+
+    /// The region that held `address` when regions were last read. (They are in the order of their addresses.)
+    #[must_use]
+    pub fn placed_at(&self, address: u64) -> Option<&Placed> {
+        let after = self
+            .regions
+            .partition_point(|placed| placed.mapping.address <= address);
+        let placed = self.regions.get(after.checked_sub(1)?)?;
+        placed.holds(address).then_some(placed)
+    }
+
+    fn marked_if_bound(&self, mut placed: Placed) -> Placed {
+        let mapping = &mut placed.mapping;
+        mapping.placement_fixed = self
+            .bound
+            .touches(mapping.address, mapping.address + mapping.length.0);
+        placed
+    }
+
+    /// The regions that begin at these addresses are bound to nodes. Did that change anything?
+    pub fn set_bound(&mut self, starts: &[u64], now: Instant, took: Span) -> bool {
+        let mappings = self.regions.iter().map(|placed| &placed.mapping);
+        let bound = mappings.filter(|mapping| starts.contains(&mapping.address));
+        let ranges = bound.map(|mapping| (mapping.address, mapping.address + mapping.length.0));
+        let ranges = ranges.collect();
+        let changed = self.bound.set(ranges, now, took);
+        if changed {
+            let regions = std::mem::take(&mut self.regions);
+            self.regions = regions
+                .into_iter()
+                .map(|placed| self.marked_if_bound(placed))
+                .collect();
+        }
+        changed
+    }
+
+    /// What of it is bound to nodes.
+    #[must_use]
+    pub const fn bound(&self) -> &Bound {
+        &self.bound
+    }
+
+    /// The nodes that it may have memory on, as its cpuset says.
+    #[must_use]
+    pub fn nodes_allowed(&self) -> Option<&[NodeId]> {
+        self.nodes_allowed.as_deref()
+    }
+
+    /// When its counters were last read.
+    #[must_use]
+    pub const fn counted_at(&self) -> Instant {
+        self.counted_at
     }
 
     /// When its regions were last read.
@@ -388,6 +448,10 @@ impl Watched {
         if thp != std::mem::replace(&mut self.thp, thp) {
             self.poll_due = now; // So that the next observation says it.
         }
+        if self.nodes_allowed != status.nodes_allowed {
+            self.nodes_allowed = status.nodes_allowed;
+            self.poll_due = now;
+        }
         self.status_at = now;
         Ok(())
     }
@@ -401,6 +465,7 @@ impl Watched {
         self.pagemap = open(root.process(self.id.pid, "pagemap"))?;
         self.regions_of_size = None;
         self.consents = Consents::default();
+        self.bound = Bound::default();
         Ok(())
     }
 }

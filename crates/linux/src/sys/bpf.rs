@@ -1,7 +1,7 @@
-//! `bpf(2)`: one small fentry program that counts calls of a kernel function.
+//! `bpf(2)`: maps, small tracing programs, and one of them that counts calls of a kernel function.
 //!
-//! Six instruction slots, written by hand: take the address of the map's only value, add one to it, return. The program,
-//! its map and its link are gone when their descriptors are closed.
+//! The counting one has six instruction slots, written by hand: take the address of the map's only value, add one to it,
+//! return. A program, its map and its link are gone when their descriptors are closed.
 
 use super::{Errno, checked};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
@@ -13,6 +13,7 @@ const RAW_TRACEPOINT_OPEN: libc::c_int = 17;
 const MAP_TYPE_ARRAY: u32 = 2;
 const PROG_TYPE_TRACING: u32 = 26;
 const TRACE_FENTRY: u32 = 24;
+const TRACE_FEXIT: u32 = 25;
 
 #[repr(C)]
 struct MapCreate {
@@ -67,11 +68,13 @@ struct RawTracepointOpen {
 const _: () = assert!(size_of::<ProgLoad>() == 112);
 
 /// One instruction: operation, destination register, source register, offset, immediate.
-#[derive(Clone, Copy)]
-struct Instruction(u8, u8, u8, i16, u32);
+#[derive(Debug, Clone, Copy)]
+pub struct Instruction(pub u8, pub u8, pub u8, pub i16, pub u32);
 
 impl Instruction {
-    fn encoded(self) -> [u8; 8] {
+    /// As the kernel takes it.
+    #[must_use]
+    pub fn encoded(self) -> [u8; 8] {
         let Self(op, to, from, offset, immediate) = self;
         let (offset, immediate) = (offset.to_ne_bytes(), immediate.to_ne_bytes());
         let registers = to | (from << 4);
@@ -120,7 +123,7 @@ fn owned(fd: usize) -> Result<OwnedFd, Errno> {
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
-fn number(fd: &OwnedFd) -> u32 {
+pub(super) fn number(fd: &OwnedFd) -> u32 {
     u32::try_from(fd.as_raw_fd()).expect("a descriptor is not negative")
 }
 
@@ -134,11 +137,16 @@ fn address<T: ?Sized>(of: *const T) -> u64 {
 /// # Errors
 /// The kernel's errno.
 pub fn counter() -> Result<OwnedFd, Errno> {
+    create_map(MAP_TYPE_ARRAY, 4, 1)
+}
+
+/// A map of words by keys of `key_size` bytes.
+pub(super) fn create_map(map_type: u32, key_size: u32, max_entries: u32) -> Result<OwnedFd, Errno> {
     let mut attribute = MapCreate {
-        map_type: MAP_TYPE_ARRAY,
-        key_size: 4,
+        map_type,
+        key_size,
         value_size: 8,
-        max_entries: 1,
+        max_entries,
     };
     // SAFETY: the attribute is the one of this command and holds no address.
     owned(unsafe { bpf(MAP_CREATE, &mut attribute) }?)
@@ -149,14 +157,33 @@ pub fn counter() -> Result<OwnedFd, Errno> {
 /// # Errors
 /// The kernel's errno: `EPERM` without `CAP_BPF` and `CAP_PERFMON`, or under lockdown.
 pub fn load_fentry(btf_id: u32, counter: &OwnedFd) -> Result<OwnedFd, Errno> {
-    let program = counting(number(counter));
+    load_tracing(&counting(number(counter)), Site::Entry, btf_id)
+}
+
+/// Where in a function a program runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Site {
+    /// When it is entered.
+    Entry,
+    /// When it returns.
+    Exit,
+}
+
+/// A program for the kernel function `btf_id`.
+pub(super) fn load_tracing(program: &[[u8; 8]], site: Site, btf_id: u32) -> Result<OwnedFd, Errno> {
     let license = c"Dual MIT/GPL";
+    let Ok(insn_cnt) = u32::try_from(program.len()) else {
+        return Err(Errno::TOOBIG);
+    };
     let mut attribute = ProgLoad {
         prog_type: PROG_TYPE_TRACING,
-        insn_cnt: 6,
+        insn_cnt,
         insns: address(program.as_ptr()),
         license: address(license.as_ptr()),
-        expected_attach_type: TRACE_FENTRY,
+        expected_attach_type: match site {
+            Site::Entry => TRACE_FENTRY,
+            Site::Exit => TRACE_FEXIT,
+        },
         attach_btf_id: btf_id,
         ..ProgLoad::default()
     };
@@ -183,15 +210,20 @@ pub fn attach(program: &OwnedFd) -> Result<OwnedFd, Errno> {
 /// # Errors
 /// The kernel's errno.
 pub fn count(counter: &OwnedFd) -> Result<u64, Errno> {
-    let (key, mut value) = (0_u32, 0_u64);
+    look_up(counter, &0_u32)
+}
+
+/// The word that stands in a map under `key`, which must be of the type that the map was made for.
+pub(super) fn look_up<K: Copy>(map: &OwnedFd, key: &K) -> Result<u64, Errno> {
+    let mut value = 0_u64;
     let mut attribute = MapLookup {
-        map_fd: number(counter),
+        map_fd: number(map),
         padding: 0,
-        key: address(&raw const key),
+        key: address(std::ptr::from_ref(key)),
         value: address(&raw mut value),
         flags: 0,
     };
-    // SAFETY: the key has the four bytes and the value the eight bytes that the map was made with.
+    // SAFETY: the key has as many bytes and the value the eight bytes that the map was made with.
     unsafe { bpf(MAP_LOOKUP_ELEM, &mut attribute) }?;
     Ok(value)
 }

@@ -6,8 +6,10 @@
 
 pub mod advise;
 pub mod bpf;
+pub mod bpf_map;
 pub mod caps;
 pub mod detached_mount;
+pub mod device_memory;
 pub mod limits;
 pub mod maps;
 pub mod move_pages;

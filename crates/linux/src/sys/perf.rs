@@ -1,9 +1,9 @@
-//! `perf_event_open(2)`: one event of one process, and the ring that its samples arrive in.
+//! `perf_event_open(2)`: one event of one process or of one processor, and the ring that its samples arrive in.
 
 use super::{Errno, checked};
 use hugepilot_core::ids::Pid;
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
-use std::os::fd::{AsFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -61,7 +61,48 @@ const PERF_FLAG_FD_CLOEXEC: libc::c_ulong = 8;
 /// # Errors
 /// The kernel's errno: `EACCES` or `EPERM` where we may not, `ENOENT` or `ENODEV` where nothing counts it.
 pub fn open(event: &Event, pid: Pid) -> Result<OwnedFd, Errno> {
-    open_with(event, pid, EXCLUDE_KERNEL | EXCLUDE_HYPERVISOR)
+    open_with(event, Of::Task(pid), EXCLUDE_KERNEL | EXCLUDE_HYPERVISOR)
+}
+
+/// What is left out of an event.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Excluded {
+    /// Whatever happens in the kernel or in a hypervisor.
+    KernelAndHypervisor,
+    /// Nothing: for devices that cannot tell and refuse to be asked.
+    Nothing,
+}
+
+/// Opens `event` for whatever runs on processor `cpu`; where `leader` is given, in one group with it.
+///
+/// # Errors
+/// As [`open`]; `EACCES` also where `kernel.perf_event_paranoid` keeps the whole processor from us.
+pub fn open_on_cpu(
+    event: &Event,
+    cpu: u32,
+    excluded: Excluded,
+    leader: Option<&OwnedFd>,
+) -> Result<OwnedFd, Errno> {
+    let excluded = match excluded {
+        Excluded::KernelAndHypervisor => EXCLUDE_KERNEL | EXCLUDE_HYPERVISOR,
+        Excluded::Nothing => 0,
+    };
+    let Ok(cpu) = i32::try_from(cpu) else {
+        return Err(Errno::INVAL);
+    };
+    open_with(event, Of::Cpu(cpu, leader.map(AsFd::as_fd)), excluded)
+}
+
+/// Reads a counting event's value.
+///
+/// # Errors
+/// The kernel's errno.
+pub fn count(event: &OwnedFd) -> Result<u64, Errno> {
+    let mut value = [0_u8; 8];
+    match rustix::io::read(event, &mut value)? {
+        8 => Ok(u64::from_ne_bytes(value)),
+        _shorter => Err(Errno::NODATA),
+    }
 }
 
 /// Opens the kernel's tracepoint number `id` on one thread, every hit with its raw record.
@@ -78,10 +119,19 @@ pub fn open_tracepoint(id: u64, thread: Pid) -> Result<OwnedFd, Errno> {
         sample_type: PERF_SAMPLE_RAW,
         ..Event::default()
     };
-    open_with(&event, thread, 0)
+    open_with(&event, Of::Task(thread), 0)
 }
 
-fn open_with(event: &Event, pid: Pid, excluded: u64) -> Result<OwnedFd, Errno> {
+/// Whose event it is.
+#[derive(Clone, Copy)]
+enum Of<'a> {
+    /// One task's, on any processor.
+    Task(Pid),
+    /// One processor's, whoever runs there; in the group of a leader, if one is given.
+    Cpu(libc::c_int, Option<BorrowedFd<'a>>),
+}
+
+fn open_with(event: &Event, of: Of<'_>, excluded: u64) -> Result<OwnedFd, Errno> {
     let attribute = Attribute {
         kind: event.kind,
         size: ATTRIBUTE_BYTES,
@@ -92,18 +142,24 @@ fn open_with(event: &Event, pid: Pid, excluded: u64) -> Result<OwnedFd, Errno> {
         flags: excluded | (u64::from(event.precise & 3) << PRECISE_SHIFT),
         ..Attribute::default()
     };
-    let Ok(pid) = i32::try_from(pid.0) else {
-        return Err(Errno::SRCH);
+    let none: libc::c_int = -1;
+    let (pid, cpu, group) = match of {
+        Of::Task(pid) => {
+            let Ok(pid) = i32::try_from(pid.0) else {
+                return Err(Errno::SRCH);
+            };
+            (pid, none, none)
+        }
+        Of::Cpu(cpu, leader) => (none, cpu, leader.map_or(none, |leader| leader.as_raw_fd())),
     };
-    let (any_cpu, no_group): (libc::c_int, libc::c_int) = (-1, -1);
     // SAFETY: the kernel reads `size` bytes of the attribute, which lives until the call returns.
     let returned = unsafe {
         libc::syscall(
             libc::SYS_perf_event_open,
             &raw const attribute,
             pid,
-            any_cpu,
-            no_group,
+            cpu,
+            group,
             PERF_FLAG_FD_CLOEXEC,
         )
     };
@@ -169,6 +225,49 @@ impl Ring {
         bytes
     }
 
+    /// Bytes of records that wait in the ring.
+    #[must_use]
+    pub fn waiting(&self) -> u64 {
+        let head = self.word(DATA_HEAD).load(Ordering::Acquire);
+        head - self.word(DATA_TAIL).load(Ordering::Relaxed)
+    }
+
+    /// Takes whole records of at most `bytes_max` bytes together, the oldest first, into `bytes`, which is emptied
+    /// before; their places are free again.
+    pub fn take_some(&self, bytes_max: usize, bytes: &mut Vec<u8>) {
+        bytes.clear();
+        let head = self.word(DATA_HEAD).load(Ordering::Acquire);
+        let mut tail = self.word(DATA_TAIL).load(Ordering::Relaxed);
+        while tail < head {
+            // The last two bytes of a record's first word are its size, a multiple of eight.
+            let size = u64::from(u16::from_ne_bytes(last_two(self.record_word(tail))));
+            let whole = (size >= 8 && size % 8 == 0 && tail + size <= head)
+                .then(|| usize::try_from(size).ok())
+                .flatten();
+            let Some(whole) = whole else {
+                // Nothing that the kernel writes: what follows cannot be told apart any more.
+                tail = head;
+                break;
+            };
+            if bytes.len() + whole > bytes_max {
+                break;
+            }
+            for at in (tail..tail + size).step_by(size_of::<u64>()) {
+                bytes.extend_from_slice(&self.record_word(at).to_ne_bytes());
+            }
+            tail += size;
+        }
+        self.word(DATA_TAIL).store(tail, Ordering::Release);
+    }
+
+    /// Throws away what lies in the ring, and says how many bytes that were.
+    pub fn discard(&self) -> u64 {
+        let head = self.word(DATA_HEAD).load(Ordering::Acquire);
+        let tail = self.word(DATA_TAIL).load(Ordering::Relaxed);
+        self.word(DATA_TAIL).store(head, Ordering::Release);
+        head - tail
+    }
+
     fn record_word(&self, at: u64) -> u64 {
         let last = u64::try_from(self.data - 1).expect("a ring has fewer than 2^64 bytes");
         let within = usize::try_from(at & last).expect("less than the ring's length");
@@ -182,6 +281,11 @@ impl Ring {
                 .read_volatile()
         }
     }
+}
+
+fn last_two(word: u64) -> [u8; 2] {
+    let [.., first, second] = word.to_ne_bytes();
+    [first, second]
 }
 
 impl Drop for Ring {
