@@ -106,6 +106,19 @@ fn both_stop_and_both_go_on() {
 }
 
 #[test]
+fn a_stop_that_the_command_does_not_follow_stops_nobody() {
+    let mut child = shell("trap '' TSTP; echo $$; read line; exit 9");
+    let mut lines = BufReader::new(child.stdout.take().expect("piped")).lines();
+    let command = lines.next().expect("a line").expect("a pipe of ours");
+    let command: u32 = command.parse().expect("the shell's pid");
+    signal(child.id(), "TSTP");
+    signal(child.id(), "CONT");
+    drop(child.stdin.take());
+    assert_eq!(child.wait().expect("a child of ours").code(), Some(9));
+    assert_ne!(state(command).as_deref(), Some("T"));
+}
+
+#[test]
 fn a_child_that_lost_its_parent_is_managed_and_reaped() {
     let mut child = hugepilot()
         .args(["run", "--json", "--", "sh", "-c"])

@@ -141,10 +141,16 @@ impl Child {
         }
     }
 
-    /// Takes in who ended: the command, and orphans that became ours.
+    /// Takes in who ended: the command, and orphans that became ours. Once the command is stopped by its terminal, so are
+    /// we; `SIGCONT` wakes both. (In a group that no shell looks after, the kernel does not stop it, and we go on too.)
     fn reap(&mut self) -> anyhow::Result<()> {
         loop {
-            match wait(WaitOptions::NOHANG) {
+            match wait(WaitOptions::NOHANG | WaitOptions::UNTRACED) {
+                Ok(Some((pid, status))) if pid == self.pid && status.stopped() => {
+                    if status.stopping_signal() == Some(SIGTSTP) {
+                        stop();
+                    }
+                }
                 Ok(Some((pid, status))) if pid == self.pid => self.status = Some(status),
                 Ok(Some(_)) => {}
                 Ok(None) => return Ok(()),
@@ -167,12 +173,12 @@ impl Child {
                 eprintln!("hugepilot: note: signal {number} could not be passed on: {errno}");
             }
         }
-        if number == SIGTSTP {
-            // Stopped like the command; SIGCONT wakes both.
-            if let Err(errno) = kill_process(getpid(), Signal::STOP) {
-                eprintln!("hugepilot: note: cannot stop: {errno}");
-            }
-        }
+    }
+}
+
+fn stop() {
+    if let Err(errno) = kill_process(getpid(), Signal::STOP) {
+        eprintln!("hugepilot: note: cannot stop: {errno}");
     }
 }
 

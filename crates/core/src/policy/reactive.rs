@@ -184,6 +184,11 @@ impl Reactive {
         }
     }
 
+    /// What splitting must gain to pay, in LAR.
+    pub(super) const fn split_gain_min(&self) -> f64 {
+        self.params.split_gain_min
+    }
+
     /// Above the threshold? Without the guard the estimate's own value decides.
     fn over(&self, gain: Estimate, threshold: f64) -> Over {
         if self.guarded {

@@ -284,6 +284,26 @@ fn a_few_probes_are_split_to_see_below_and_rejoined_where_it_does_not_pay() {
     assert_eq!(rejoined, probes);
 }
 
+#[test]
+fn what_was_split_to_be_placed_is_not_rejoined_once_placing_suffices() {
+    let settings = with(preset_ours(), "carrefour", "uncertain_waits", json!(false));
+    let (mut stage, _) = Stage::new("carrefour-lp", &settings);
+    assert_eq!(split(&stage.round(falsely_shared(0..SLOTS, 1))), all());
+    // Faults take long, so that huge allocation goes on again (line 8) after the latch was cleared (line 11).
+    let counters = Counters {
+        faults: Some(Ratio::percent(20)),
+        ..Counters::default()
+    };
+    let mut done = Vec::new();
+    for _ in 0..4 {
+        done.extend(stage.round_with(falsely_shared(0..SLOTS, 1), counters));
+    }
+    let rejoined = done
+        .iter()
+        .filter(|planned| matches!(planned.action, Action::Collapse { .. }));
+    assert_eq!(rejoined.count(), 0);
+}
+
 fn preset_ours() -> hugepilot_core::policy::Settings {
     hugepilot_core::policy::Settings::default()
 }

@@ -117,9 +117,13 @@ impl Family {
     /// The end of a round: Algorithm 1, lines 4 to 20.
     fn judge(&mut self, world: &World) {
         let pages = self.rounds.table.pages(|slot| as_mapped(world, slot));
-        let numbers = self
-            .rounds
-            .numbers(world, &pages, self.parts.reactive.as_ref());
+        let rejoined = self.if_rejoined(world);
+        let numbers = self.rounds.numbers(
+            world,
+            &pages,
+            rejoined.as_deref(),
+            self.parts.reactive.as_ref(),
+        );
         self.judge_counters(&numbers);
         let judgement = self.judge_split(&numbers);
         let mut wanted = self.hot_and_shared(world, &pages, &numbers, judgement);
@@ -134,6 +138,20 @@ impl Family {
         self.rounds.end(world.at, waits, wanted.len(), &numbers);
         self.pending.replace(wanted);
         self.numbers = Some(numbers);
+    }
+
+    /// The pages as they would be if what was split were huge again, where that may come to be.
+    fn if_rejoined(&self, world: &World) -> Option<Vec<PageUse>> {
+        let may = self.parts.retraction.is_some() && !self.split.is_empty();
+        may.then(|| {
+            self.rounds.table.pages(|slot| {
+                if self.split.contains(&slot) {
+                    Grain::Huge
+                } else {
+                    as_mapped(world, slot)
+                }
+            })
+        })
     }
 
     /// Lines 4 to 9: what the counters say.
@@ -220,7 +238,10 @@ impl Family {
             Some(Judgement::Neither | Judgement::PlacingSuffices)
         );
         let whole = !reactive.split_pages() && self.switches.allocation_is(Switch::On);
-        if settled && whole && !self.split.is_empty() {
+        let in_vain = numbers
+            .cost_of_rejoining()
+            .is_some_and(|cost| cost <= reactive.split_gain_min());
+        if settled && whole && in_vain {
             retraction.rejoin_probes(numbers);
         }
         let order = world.geometry.slot_order;

@@ -27,6 +27,8 @@ pub struct Numbers {
     pub placed: Option<WhatIf>,
     /// LAR if huge pages were split and base pages placed.
     pub split: Option<WhatIf>,
+    /// LAR if what was split were huge again, and placed; where anything was split.
+    pub rejoined: Option<WhatIf>,
     /// Share of L2 misses that page walks made.
     pub page_walks: Option<Ratio>,
     /// The worst core's share of time in page faults.
@@ -40,6 +42,13 @@ pub struct Numbers {
 }
 
 impl Numbers {
+    /// Points of LAR that huge pages would cost again where they were split, once all is placed.
+    #[must_use]
+    pub fn cost_of_rejoining(&self) -> Option<f64> {
+        let (split, rejoined) = (self.split?, self.rejoined?);
+        Some(split.then.value - rejoined.then.value)
+    }
+
     /// There were samples, and they do not tell how often.
     #[must_use]
     pub fn is_unrated(&self) -> bool {

@@ -170,6 +170,7 @@ impl Rounds {
         &self,
         world: &World,
         pages: &[PageUse],
+        rejoined: Option<&[PageUse]>,
         reactive: Option<&Reactive>,
     ) -> Numbers {
         let nodes = world.memory_nodes();
@@ -193,6 +194,7 @@ impl Rounds {
             psp: psp(pages, by),
             placed: if_placed(pages, to, count),
             split,
+            rejoined: rejoined.and_then(|pages| if_placed(pages, to, count)),
             page_walks: walks.map(|(walks, all)| Ratio::of(walks, all)),
             fault_time: counters.fault_time,
             accesses_per_us: self.accesses_per_us(world.at, count),
