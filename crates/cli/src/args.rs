@@ -33,6 +33,8 @@ pub enum Command {
     Manage(crate::manage::Args),
     /// Start a command and manage it and its children
     Run(crate::run::Args),
+    /// Show, resize and explain the pools of hugetlb pages
+    Pool(crate::pool::Args),
     /// Put back what a hugepilot that was killed left changed
     Restore(crate::restore::Args),
     /// Print the parameters with their units and sources, or a JSON schema of them

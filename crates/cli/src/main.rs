@@ -12,6 +12,7 @@ mod kernel;
 mod manage;
 mod numa;
 mod own;
+mod pool;
 mod replay;
 mod restore;
 mod run;
@@ -35,6 +36,7 @@ fn dispatch(command: &Command) -> anyhow::Result<ExitCode> {
         Command::Inspect(args) => inspect::run(args),
         Command::Manage(args) => manage::run(args),
         Command::Run(args) => run::run(args),
+        Command::Pool(args) => pool::run(args),
         Command::Restore(args) => restore::run(args),
         Command::Config(args) => config_command::run(args),
         Command::Replay(args) => replay::run(args),

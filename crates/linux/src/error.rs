@@ -17,6 +17,16 @@ pub enum Error {
         /// Why.
         source: io::Error,
     },
+    /// A file of the kernel cannot be written.
+    #[error("cannot write {value} to {path}: {source}", path = path.display())]
+    Write {
+        /// The file.
+        path: PathBuf,
+        /// What should have been written.
+        value: String,
+        /// Why.
+        source: io::Error,
+    },
     /// A file of the kernel is not as we know it.
     #[error("cannot make sense of {path}: {source}; please report the file", path = path.display())]
     Parse {
@@ -51,7 +61,7 @@ impl Error {
                     || source.raw_os_error() == Some(libc::ESRCH)
             }
             Self::Call { source, .. } => *source == rustix::io::Errno::SRCH,
-            Self::Parse { .. } | Self::NoHugePages { .. } => false,
+            Self::Write { .. } | Self::Parse { .. } | Self::NoHugePages { .. } => false,
         }
     }
 }

@@ -27,6 +27,17 @@ pub struct Membership {
 /// # Errors
 /// With the first line that is not `id:controllers:path`.
 pub fn parse_membership(text: &[u8]) -> Result<Option<Membership>, ParseError> {
+    parse_membership_of(text, "memory")
+}
+
+/// The same for another controller.
+///
+/// # Errors
+/// With the first line that is not `id:controllers:path`.
+pub fn parse_membership_of(
+    text: &[u8],
+    controller: &str,
+) -> Result<Option<Membership>, ParseError> {
     let mut unified = None;
     for (number, line) in lines(text) {
         let mut fields = line.splitn(3, |&byte| byte == b':');
@@ -42,7 +53,7 @@ pub fn parse_membership(text: &[u8]) -> Result<Option<Membership>, ParseError> {
         let path = String::from_utf8_lossy(path).into_owned();
         if controllers
             .split(|&byte| byte == b',')
-            .any(|name| name == b"memory")
+            .any(|name| name == controller.as_bytes())
         {
             return Ok(Some(Membership {
                 version: Version::V1,

@@ -12,6 +12,7 @@ pub mod meminfo;
 pub mod mountinfo;
 pub mod numa_maps;
 pub mod pagemap;
+pub mod pagetypeinfo;
 pub mod pressure;
 pub mod smaps;
 pub mod stat;
@@ -166,7 +167,7 @@ pub fn understood<T>(path: &Path, parsed: Result<T, ParseError>) -> Result<T, Er
 }
 
 /// The lines of a text, numbered from 1, without an empty last one.
-fn lines(text: &[u8]) -> impl Iterator<Item = (usize, &[u8])> {
+pub(crate) fn lines(text: &[u8]) -> impl Iterator<Item = (usize, &[u8])> {
     let body = text.strip_suffix(b"\n").unwrap_or(text);
     let count = if body.is_empty() { 0 } else { usize::MAX };
     body.split(|&byte| byte == b'\n')
@@ -182,7 +183,7 @@ fn words(line: &[u8]) -> impl Iterator<Item = &[u8]> {
 }
 
 /// A decimal number; `None` if it is anything else or does not fit.
-fn decimal(word: &[u8]) -> Option<u64> {
+pub(crate) fn decimal(word: &[u8]) -> Option<u64> {
     if word.is_empty() {
         return None;
     }

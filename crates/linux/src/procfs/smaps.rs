@@ -51,6 +51,8 @@ pub struct Flags {
     pub locked: bool,
     /// `ht`: hugetlb.
     pub hugetlb: bool,
+    /// `nr`: mapped without a reservation.
+    pub no_reserve: bool,
     /// `io` or `pf`: device memory.
     pub device: bool,
 }
@@ -143,6 +145,7 @@ fn flags(value: &[u8]) -> Flags {
         huge_page: has(b"hg"),
         locked: has(b"lo"),
         hugetlb: has(b"ht"),
+        no_reserve: has(b"nr"),
         device: has(b"io") || has(b"pf"),
     }
 }
