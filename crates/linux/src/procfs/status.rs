@@ -25,8 +25,6 @@ pub struct Status {
     pub swapped: Option<u64>,
     /// Bytes of hugetlb pages that it maps, of all sizes.
     pub hugetlb: Option<u64>,
-    /// The nodes that it may take memory from.
-    pub nodes_allowed: Option<Vec<NodeId>>,
 }
 
 /// One `status` file. Lines that it does not know are passed over.
@@ -60,9 +58,6 @@ fn take(status: &mut Status, key: &[u8], value: &[u8]) -> Option<()> {
         b"RssShmem" => status.resident_shmem = Some(super::kilobytes(value)?),
         b"RssAnon" => status.resident_anonymous = Some(super::kilobytes(value)?),
         b"HugetlbPages" => status.hugetlb = Some(super::kilobytes(value)?),
-        b"Mems_allowed_list" => {
-            status.nodes_allowed = Some(super::meminfo::parse_node_list(value).ok()?)
-        }
         b"VmSwap" => status.swapped = Some(super::kilobytes(value)?),
         _ => {}
     }
