@@ -90,10 +90,19 @@ const TESTS: &[GuestTest] = &[
     },
     GuestTest {
         target: "numa_live",
-        program: Program::Runs(&["hinting base", "hinting huge", "faults", "crash"]),
+        program: Program::Runs(&["hinting base", "hinting huge", "crash"]),
         kernels: EVERY_KERNEL,
         cpus: 4,
         nodes: 4,
+    },
+    GuestTest {
+        target: "numa_live",
+        program: Program::Runs(&["faults"]),
+        kernels: EVERY_KERNEL,
+        // It attaches BPF to the page fault handler, which the kernel does by changing its own code. Emulated
+        // processors may go on with the code of a moment ago, and then the kernel dies of a breakpoint that is gone.
+        cpus: 1,
+        nodes: 1,
     },
 ];
 /// A guest that runs longer is hung: the programs take a minute or two in software emulation.
@@ -284,8 +293,13 @@ fn build_tests() -> Result<BTreeMap<String, PathBuf>> {
             build.arg("--no-run");
         }
         build.args(["--message-format=json", "--package", PACKAGE]);
-        for test in TESTS.iter().filter(|test| test.program.flag() == flag) {
-            build.args([flag, test.target]);
+        let targets: BTreeSet<&str> = TESTS
+            .iter()
+            .filter(|test| test.program.flag() == flag)
+            .map(|test| test.target)
+            .collect();
+        for target in targets {
+            build.args([flag, target]);
         }
         let output = build
             .stdin(Stdio::null())
