@@ -12,14 +12,13 @@ mod render;
 
 pub use render::{json, lines};
 
-use crate::manage::session::{Listener, Note};
+use crate::manage::session::Listener;
 use crate::manage::tally::Tally;
 use hugepilot_core::ids::{NodeId, ProcessId, SlotId, Tid};
 use hugepilot_core::metrics::{
     AccessTable, Estimate, Grain, PageUse, SharedTo, Volume, hot_pages, if_placed, imbalance, lar,
 };
 use hugepilot_core::observation::Observation;
-use hugepilot_core::plan::Accounted;
 use hugepilot_core::sample::{Sample, Sampler};
 use hugepilot_core::tick::Pilot;
 use hugepilot_core::units::{BasePages, Instant, Ratio, Span};
@@ -35,18 +34,6 @@ const PAGES_MAX: usize = 8;
 const PARTS_MAX: usize = 4;
 
 impl Listener for Gathered {
-    fn started(&mut self, _: &Pilot, _: &[Note]) -> anyhow::Result<()> {
-        Ok(())
-    }
-
-    fn noted(&mut self, _: &Note) -> anyhow::Result<()> {
-        Ok(())
-    }
-
-    fn acted(&mut self, _: &World, _: &Accounted) -> anyhow::Result<()> {
-        Ok(())
-    }
-
     fn ticked(&mut self, tick: TickRef<'_>, pilot: &Pilot, _: &Tally) -> anyhow::Result<()> {
         self.take(pilot.world(), tick.observation);
         Ok(())

@@ -128,6 +128,24 @@ impl Action {
         }
     }
 
+    /// The nodes that it moves memory to, if it moves any.
+    #[must_use]
+    pub fn destinations(&self) -> Option<Vec<NodeId>> {
+        match self {
+            Self::MoveSlot { to, .. } => Some(vec![*to]),
+            Self::MovePages { pages, .. } => Some(pages.iter().map(|(_, node)| *node).collect()),
+            Self::Interleave { nodes, .. } => Some(nodes.iter().map(|(node, _)| *node).collect()),
+            Self::Collapse { .. }
+            | Self::Split { .. }
+            | Self::HugeAllocation { .. }
+            | Self::Promotion { .. }
+            | Self::Baseline { .. }
+            | Self::CompactNode { .. }
+            | Self::EvacuateBlock { .. }
+            | Self::ResizePool { .. } => None,
+        }
+    }
+
     /// Its name, as the log and the statistics write it.
     #[must_use]
     pub const fn name(&self) -> &'static str {

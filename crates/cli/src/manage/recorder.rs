@@ -1,10 +1,8 @@
 //! Recording a run.
 
-use super::session::{Listener, Note};
+use super::session::Listener;
 use super::tally::Tally;
-use hugepilot_core::plan::Accounted;
 use hugepilot_core::tick::Pilot;
-use hugepilot_core::world::World;
 use hugepilot_trace::{TickRef, Writer, Written};
 use std::fs::File;
 
@@ -25,18 +23,6 @@ impl Recorder {
 }
 
 impl Listener for Recorder {
-    fn started(&mut self, _: &Pilot, _: &[Note]) -> anyhow::Result<()> {
-        Ok(())
-    }
-
-    fn noted(&mut self, _: &Note) -> anyhow::Result<()> {
-        Ok(())
-    }
-
-    fn acted(&mut self, _: &World, _: &Accounted) -> anyhow::Result<()> {
-        Ok(())
-    }
-
     fn ticked(&mut self, tick: TickRef<'_>, _: &Pilot, _: &Tally) -> anyhow::Result<()> {
         let written = self.writer.tick(tick)?;
         if written == Written::Full && !self.full {

@@ -104,11 +104,17 @@ impl fmt::Display for Note {
 /// Who listens to a session: lines, the live line, the recorder.
 pub trait Listener {
     /// The first observation is in.
-    fn started(&mut self, pilot: &Pilot, notes: &[Note]) -> anyhow::Result<()>;
+    fn started(&mut self, _pilot: &Pilot, _notes: &[Note]) -> anyhow::Result<()> {
+        Ok(())
+    }
     /// Something that the user must know turned up later.
-    fn noted(&mut self, note: &Note) -> anyhow::Result<()>;
-    /// An action was carried out; `world` is as it was before.
-    fn acted(&mut self, world: &World, done: &Accounted) -> anyhow::Result<()>;
+    fn noted(&mut self, _note: &Note) -> anyhow::Result<()> {
+        Ok(())
+    }
+    /// An action was carried out; `world` is as it was before it.
+    fn acted(&mut self, _world: &World, _done: &Accounted) -> anyhow::Result<()> {
+        Ok(())
+    }
     /// A tick is over.
     fn ticked(&mut self, tick: TickRef<'_>, pilot: &Pilot, tally: &Tally) -> anyhow::Result<()>;
 }

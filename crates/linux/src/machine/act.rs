@@ -51,7 +51,7 @@ impl LiveMachine {
         if let Some(verdict) = self.forbidden(action, process, address) {
             return verdict.into();
         }
-        if !moves(action) {
+        if action.destinations().is_none() {
             return self.act_at(action, slot, process, address);
         }
         if !self.collisions.may_move(time::since_boot()) {
@@ -195,20 +195,5 @@ impl LiveMachine {
             }
             ObjectId::Private(_) | ObjectId::Shared { .. } => gone,
         }
-    }
-}
-
-/// Does it move memory between nodes?
-const fn moves(action: &Action) -> bool {
-    match action {
-        Action::MoveSlot { .. } | Action::MovePages { .. } | Action::Interleave { .. } => true,
-        Action::Collapse { .. }
-        | Action::Split { .. }
-        | Action::HugeAllocation { .. }
-        | Action::Promotion { .. }
-        | Action::Baseline { .. }
-        | Action::CompactNode { .. }
-        | Action::EvacuateBlock { .. }
-        | Action::ResizePool { .. } => false,
     }
 }

@@ -54,7 +54,7 @@ impl LiveMachine {
         process: ProcessId,
         address: u64,
     ) -> Option<Verdict> {
-        let nodes = destinations(action)?;
+        let nodes = action.destinations()?;
         let unread = |watched: &crate::sensors::watched::Watched| !watched.bound().is_known();
         if self.processes.get(process).is_some_and(unread) && self.read_bound(process).is_err() {
             // What cannot be known to be free is left alone.
@@ -80,22 +80,5 @@ impl LiveMachine {
             (here.len() < nodes.len()).then_some(here)
         });
         observed
-    }
-}
-
-/// The nodes that an action moves memory to, if it moves any.
-fn destinations(action: &Action) -> Option<Vec<NodeId>> {
-    match action {
-        Action::MoveSlot { to, .. } => Some(vec![*to]),
-        Action::MovePages { pages, .. } => Some(pages.iter().map(|(_, node)| *node).collect()),
-        Action::Interleave { nodes, .. } => Some(nodes.iter().map(|(node, _)| *node).collect()),
-        Action::Collapse { .. }
-        | Action::Split { .. }
-        | Action::HugeAllocation { .. }
-        | Action::Promotion { .. }
-        | Action::Baseline { .. }
-        | Action::CompactNode { .. }
-        | Action::EvacuateBlock { .. }
-        | Action::ResizePool { .. } => None,
     }
 }
